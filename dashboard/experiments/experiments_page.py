@@ -88,8 +88,10 @@ def experiments_html(
     scores: Mapping[str, tuple[int, int]],
     calibrated: Callable[[ExperimentView], Html | None] = lambda experiment: None,
     resting: Callable[[ExperimentView], str] = lambda experiment: "",
+    *,
+    hidden: bool = False,
 ) -> Html:
-    """Return one card per experiment, the latest first.
+    """Return one card per experiment, the latest first. ``hidden``: whether there are archived ones beside them.
 
     ``scores`` maps the id of an unfinished run to its prompts solved and done. ``calibrated`` returns what a
     calibration displays instead of its runs, or ``None`` for another experiment. ``resting`` names the uses that rest
@@ -97,7 +99,7 @@ def experiments_html(
     """
     if not experiments:
         return empty_state(
-            "No experiment yet",
+            "Every experiment is archived" if hidden else "No experiment yet",
             "",
             ("playground", "Or try one prompt first"),
         )
@@ -495,6 +497,7 @@ class ExperimentsPage:
                 scores,
                 lambda e: calibration_html(self.repository, e),
                 lambda e: resting_on(self.repository, (run.id for run in e.runs)),
+                hidden=not experiments and bool(self.repository.experiments(limit=1)),
             ),
             tuple((e.id, e.status) for e in experiments[:limit]),
             len(experiments) > limit,

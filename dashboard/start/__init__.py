@@ -97,7 +97,9 @@ def own_answer(repository: Repository, experiments: Iterable[ExperimentView]) ->
             continue
         config, outcome = found
         it, setting, target = outcome.chosen, config.setting_of(outcome.chosen.decoding).id, outcome.target
-        own = f" (the target's own score is of all {target.prompts:,})" if target and target.prompts != it.prompts else ""
+        own = (
+            f" (the target's own score is of all {target.prompts:,})" if target and target.prompts != it.prompts else ""
+        )
         return Answer(
             f"Measured here, {moment(e.created_at)}",
             headline(config, outcome),

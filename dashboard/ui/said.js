@@ -3,8 +3,9 @@
 window.fsdSaid = (() => {
   let said = null;
   const place = () => {
-    const lines = [...document.querySelectorAll('button[data-act][data-id]')];
-    const button = lines.find((one) => said && one.dataset.id === said.id && one.checkVisibility());
+    const buttons = [...document.querySelectorAll('button[data-act][data-id]')]
+      .filter((one) => said && one.dataset.id === said.id && one.checkVisibility());
+    const button = buttons.find((one) => one.dataset.act === said.act) ?? buttons.at(-1);
     const [box] = document.querySelectorAll('.fsd-said');
     if (box && box.parentElement !== button?.parentElement) box.remove();
     if (button && !box?.isConnected) {
@@ -20,7 +21,7 @@ window.fsdSaid = (() => {
   };
   const watch = new MutationObserver(place);
   return {
-    say: (id, html) => { said = {id, html}; watch.observe(document.body, {childList: true, subtree: true}); place(); },
+    say: (id, act, html) => { said = {id, act, html}; watch.observe(document.body, {childList: true, subtree: true}); place(); },
     clear: () => { watch.disconnect(); if (said) { said = null; place(); } },
   };
 })();

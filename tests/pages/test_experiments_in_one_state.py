@@ -15,7 +15,7 @@ from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.model_names import name_of_models
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.roles import Person
-from fsd_core.storage.records import ExperimentView
+from fsd_core.storage.records import Edit, ExperimentView
 from fsd_core.storage.repository import Repository
 from fsd_core.testing import save_toy_pair
 from tests.tools.plausible import sweep
@@ -369,3 +369,11 @@ def taken(page: ShownPage) -> dict[str, str]:
     """What each field of the shown file is taken for."""
     chosen = r'data-field="([^"]*)".*?<option[^>]* selected[^>]*>([^<]*)<'
     return dict(re.findall(chosen, page.html, re.DOTALL))
+
+
+def test_where_every_experiment_is_archived_none_is_said_to_be_missing(page: ShownPage, empty: Repository) -> None:
+    assert "No experiment yet" in page.text
+    empty.annotate("experiment", cancelled(empty, "Put away"), Edit(archived=True), ANN)
+    page.look()
+    assert "Every experiment is archived" in page.text
+    assert "No experiment yet" not in page.text

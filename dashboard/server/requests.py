@@ -218,7 +218,8 @@ class ResponseHeaders:
     """Middleware that sets protective headers, and removes Gradio's, which let other origins read the pages.
 
     ``policy`` is the Content-Security-Policy of responses that have none of their own. Files with a hash of their
-    contents in the address may be cached for good, or else a browser would ask for each of them again.
+    contents in the address may be cached for good, or else a browser would ask for each of them again. What is made of
+    stored data, as every page is, is kept by no cache that people share.
     """
 
     def __init__(self, app: ASGIApp, policy: str) -> None:
@@ -235,6 +236,8 @@ class ResponseHeaders:
                 headers["Referrer-Policy"] = "same-origin"
                 if _has_hash(scope) and message["status"] == 200:
                     headers["Cache-Control"] = CACHE_FOREVER
+                elif not scope["path"].startswith(("/static/", "/assets/")):
+                    headers.setdefault("Cache-Control", "private, no-cache")
             await send(message)
 
         await self.app(scope, receive, send_protected)

@@ -411,8 +411,10 @@ def test_a_field_that_is_not_there_is_told_with_those_that_are() -> None:
     ]
     told = "Line 1: It has no field 'qustion': expected one of 'question', 'answer'."
     assert shape_problems(row, prompt="qustion") == [told]
-    assert shape_problems(row, row, row, prompt="qustion") == [f"{told} So it is with every other line."]
-    assert shape_problems(row, {"prompt": "a"}, row)[1].startswith("Line 3: It has neither prompt nor messages.")
+    assert shape_problems(row, row, row, prompt="qustion") == [f"{told} So it is with 2 other lines: 2, 3."]
+    (sentence,) = shape_problems(row, {"prompt": "a"}, row)
+    assert sentence.startswith("Line 1: It has neither prompt nor messages.")
+    assert sentence.endswith(" So it is with 1 other line: 3.")
     assert shape_problems(row, scorer="exact", prompt="question", reference="x")[0].startswith(
         "Line 1: It has no field 'x'"
     )
@@ -452,9 +454,26 @@ def test_content_in_parts_is_a_text_if_all_parts_are() -> None:
     image = [*parts, {"type": "image_url", "image_url": {"url": "a.png"}}]
     for content, kind in ((image, "image_url"), (["a"], "None"), ([{"type": "text"}], "text")):
         assert shape_problems(chat(("user", content))) == [
-            f"Line 1: Message 1 has a part of type '{kind}': expected parts of type 'text' alone."
+            f"Line 1: Message 1 has a part of type '{kind}': expected text, calls or results of tools."
         ]
     assert "Its message 1 is empty" in shape_problems(chat(("user", [])))[0]
+    said = [{"type": "input_text", "text": "Why?"}], [{"type": "output_text", "text": "So."}]
+    assert asked(chat(("user", said[0]), ("assistant", said[1]), ("user", "Oh?")))[:2] == (
+        ("user", "Why?"),
+        ("assistant", "So."),
+    )
+
+
+def test_lines_with_a_part_that_is_not_read_are_one_problem_of_each_type() -> None:
+    rows = [
+        chat(("user", [{"type": kind}, {"type": "text", "text": f"What is {n}?"}]))
+        for n, kind in enumerate(["image", "document", "image", "image"])
+    ]
+    told = "has a part of type '{}': expected text, calls or results of tools."
+    assert shape_problems({"prompt": "fine"}, *rows, scorer="none") == [
+        f"Line 2: Message 1 {told.format('image')} So it is with 2 other lines: 4, 5.",
+        f"Line 3: Message 1 {told.format('document')}",
+    ]
 
 
 def test_chats_of_sharegpt_are_conversations() -> None:
@@ -486,15 +505,12 @@ def test_batches_for_an_openai_server_are_read() -> None:
     (line,) = file.lines
     assert (line.id, line.model_input) == ("request-1", CHAT)
     assert file.notes == (
-        "Fields that are not used: 'body.max_tokens' (1 line), 'body.model' (1 line), 'method' (1 line), "
-        "'url' (1 line).",
+        "Fields that are not used: 'max_tokens' (1 line), 'method' (1 line), 'model' (1 line), 'url' (1 line).",
     )
     assert asked({"custom_id": "a", "body": {"prompt": "Why?"}}) == "Why?"
-    assert shape_problems({"custom_id": "a", "body": {"input": "Why?"}}) == [
-        "Line 1: Its body has neither messages nor prompt, but 'input'."
-    ]
-    assert "with --prompt-field, one of 'custom_id', 'body'" in shape_problems({"custom_id": "a", "body": "Why?"})[0]
-    assert asked({"custom_id": "a", "body": "Why?"}, prompt="body") == "Why?"
+    assert asked({"custom_id": "a", "body": {"input": "Why?"}}) == "Why?"
+    assert "one of 'custom_id', 'model'." in shape_problems({"custom_id": "a", "body": {"model": "m"}})[0]
+    assert asked({"custom_id": "a", "body": "Why?"}) == asked({"id": "a", "body": "Why?"}, prompt="body") == "Why?"
 
 
 def test_developers_and_tools_speak_in_conversations() -> None:
@@ -637,6 +653,10 @@ def test_what_stands_beside_an_instruction_belongs_to_the_prompt() -> None:
     assert named.lines == checked(*ALPACA).lines
     assert asked({"prompt": "Read: Ada won. Who?", "context": "Ada won."}) == "Read: Ada won. Who?"
     assert asked({"input": "Why?", "output": "So."}) == "Why?"
+    assert asked({"question": "Is it?", "passage": "It is."}) == "Is it?\n\nIt is."
+    ends = {"ctx": "He goes", "endings": ["up", "down"], "label": "1"}
+    assert (asked(ends), checked(ends).lines[0].reference) == ("He goes\nA. up\nB. down\nAnswer:", "B")
+    assert "one of 'title', 'paragraphs'." in shape_problems({"title": "Rome", "paragraphs": [{"text": "x"}]})[0]
 
 
 def test_a_system_beside_a_conversation_belongs_to_the_prompt() -> None:
@@ -664,6 +684,95 @@ def test_calls_and_observations_of_sharegpt_are_roles() -> None:
     assert file.lines[0].reference == "No."
     plain = chat(("user", "a"), ("function_call", "rain()"), ("function", "dry"))
     assert asked(plain) == (("user", "a"), ("assistant", "rain()"), ("tool", "dry"))
+
+
+def test_calls_and_results_of_anthropic_are_those_of_openai() -> None:
+    uses = [{"type": "tool_use", "id": f"t{n}", "name": "rain", "input": {"in": city}} for n, city in enumerate("UB")]
+    results = [
+        {"type": "tool_result", "tool_use_id": "t0", "content": "dry"},
+        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "wet"}], "is_error": True},
+    ]
+    then = {"type": "text", "text": "And now?"}
+    turns = ("user", "Rain?"), ("assistant", [{"type": "text", "text": "I look."}, *uses]), ("user", [*results, then])
+    file = checked(chat(*turns, ("assistant", [{"type": "text", "text": "Both."}])))
+    calls = [
+        {"id": f"t{n}", "type": "function", "function": {"name": "rain", "arguments": {"in": city}}}
+        for n, city in enumerate("UB")
+    ]
+    theirs = [
+        {"role": "user", "content": "Rain?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "t0", "content": "dry"},
+        {"role": "tool", "tool_call_id": "t1", "content": "wet"},
+        {"role": "user", "content": "And now?"},
+    ]
+    assert (file.problems, file.lines[0].reference) == ((), "Both.")
+    assert file.lines[0].model_input == asked({"messages": theirs})
+    assert "Fields that are not used: 'messages.is_error' (1 line)." in file.notes
+    alone = chat(("user", "Rain?"), ("assistant", uses[:1]), ("user", results[:1]))
+    assert [message[:2] for message in asked(alone)] == [("user", "Rain?"), ("assistant", ""), ("tool", "dry")]
+    image = {"type": "tool_result", "tool_use_id": "t0", "content": [{"type": "image"}]}
+    (sentence,) = shape_problems(chat(turns[0], ("assistant", uses[:1]), ("user", [image])))
+    assert "has a part of type 'image'" in sentence
+
+
+def test_a_call_of_a_function_as_it_once_was_is_a_call() -> None:
+    call = {"name": "rain", "arguments": '{"in": "Ulm"}'}
+    talk = [
+        {"role": "user", "content": "Rain?"},
+        {"role": "assistant", "content": None, "function_call": call},
+        {"role": "function", "name": "rain", "content": "dry"},
+    ]
+    tools, _, called, result = asked({"messages": talk, "functions": [{"name": "rain", "parameters": {}}]})
+    assert json.loads(tools[2])["tools"][0]["function"]["name"] == "rain"
+    assert json.loads(called[2])["tool_calls"][0]["function"] == {"name": "rain", "arguments": {"in": "Ulm"}}
+    assert result == ("tool", "dry", '{"name": "rain"}')
+
+
+def test_what_an_object_asks_is_asked_and_its_outputs_are_the_reference() -> None:
+    """As in datasets of LangSmith, in rows of the hub, and in preferences."""
+    plain = [{"id": f"{n}", "inputs": {"question": f"{n} + 1?"}, "outputs": {"answer": n + 1}} for n in (2, 3)]
+    packed = [{name: json.dumps(value) for name, value in row.items()} for row in plain]
+    for rows in (plain, packed, [{"row_idx": 1, "row": row["inputs"] | row["outputs"]} for row in plain]):
+        file = checked(*rows)
+        assert (file.problems, file.scorer) == ((), "number")
+        assert [(line.model_input, line.reference) for line in file.lines] == [("2 + 1?", "3"), ("3 + 1?", "4")]
+    talk = {"inputs": chat(("user", "2 + 3?")), "outputs": chat(("assistant", "5"))}
+    assert (asked(talk), checked(talk).lines[0].reference) == ("2 + 3?", "5")
+    assert asked({"input": chat(*CHAT), "preferred_output": [{"role": "assistant", "content": "So."}]}) == CHAT
+    evals = {"input": chat(*CHAT)["messages"], "ideal": "So."}
+    assert (asked(evals), checked(evals).lines[0].reference) == (CHAT, "So.")
+    within = {"question": "Why?", "params": {"text": "no", "answer": 3}}
+    assert (asked(within), checked(within).lines[0].reference) == ("Why?", None)
+
+
+@pytest.mark.parametrize(
+    ("names", "answers", "right"),
+    [
+        ("ABCD", ["B", "d"], "BD"),
+        (["option_a", "option_b", "option_c", "option_d"], ["Paris", "Bonn"], "BD"),
+        (["Option 1", "Option 2", "Option 3", "Option 4"], ["2", "4"], "BD"),
+        (["opa", "opb", "opc", "opd"], [1, 3], "BD"),
+    ],
+)
+def test_columns_of_one_choice_each_are_choices(names: Any, answers: list[Any], right: str) -> None:
+    given = dict(zip(names, ["Rome", "Paris", "Ulm", "Bonn"], strict=True))
+    rows = [{"Question": f"Which {n}?", **given, "Correct Answer": answer} for n, answer in enumerate(answers)]
+    file = checked(*rows)
+    assert (file.problems, file.scorer) == ((), "choice")
+    assert [example.reference for example in CustomTask.of("x", file).all_examples()] == [*right]
+    assert file.lines[0].model_input == "Which 0?\nA. Rome\nB. Paris\nC. Ulm\nD. Bonn\nAnswer:"
+    named = checked(*rows, prompt=names[0], scorer="none")
+    assert named.lines == () or named.lines[0].model_input == "Rome"
+
+
+def test_columns_that_are_no_choices_stay_fields() -> None:
+    for fields in ({"A": "x", "B": "y"}, {"a": 1, "b": 2, "c": 3}, {"B": "x", "C": "y", "D": "z"}):
+        assert asked({"question": "Why?", **fields}) == "Why?"
+    numbers = [{"question": f"{n}?", "A": 1, "B": 2, "C": 3, "answer": n} for n in (1, 3)]
+    assert [line.reference for line in checked(*numbers).lines] == ["A", "C"]
+    few = {"question": "Why?", "A": "x", "B": "y", "C": "z", "D": None, "answer": "C"}
+    assert asked(few) == "Why?\nA. x\nB. y\nC. z\nAnswer:"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, is
 from fsd_core.tasks.custom.rows import (
     FIELDS,
     USUAL_FIELDS,
-    FieldMissing,
     FieldNames,
     Findings,
     LineError,
@@ -38,6 +37,7 @@ from fsd_core.tasks.custom.rows import (
     read_line,
     require,
     shape,
+    spread,
     unused_sentence,
     without_nulls,
 )
@@ -379,6 +379,7 @@ def check(
     if rows and (first := header_of(rows[0][1], names)) is not None:
         header = read_header(rows.pop(0)[0], first, findings)
     chosen = scorer or header.scorer
+    rows = [(number, spread(row, names)) for number, row in rows]
     fields = inferred([row for _, row in rows], names, chosen != "none")
     shaped = _shaped(rows, names, fields, findings, all_turns or header.all_turns)
     scorer_name, why = _fitting_scorer(shaped, fields) if chosen is None else (chosen, "")
@@ -389,10 +390,10 @@ def check(
         findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
     if (prompts := sum(line.prompts for line in lines)) > MOST_TASK_PROMPTS:
         findings.wrong(None, f"The file has {prompts:,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
-    listed, read = findings.listed(), [row for _, row in shaped]
+    problems, read = findings.listed(), [row for _, row in shaped]
     notes = (*_readings(names, fields, why, scorer_name), *findings.notes, *_notes(read, scorer_name, findings.unit))
     checked = CheckedFile(
-        scorer_name, header.title, tuple(lines), listed, len(findings.problems) - len(listed), notes,
+        scorer_name, header.title, tuple(lines), problems, len(findings.problems) - len(problems), notes,
         header.thought_marks, header.answer_pattern, _taken_for(rows, shaped, fields),
     )  # fmt: skip
     return grouped(checked) if group_similar else noted(checked, remedy) if remedy else checked
@@ -401,20 +402,14 @@ def check(
 def _shaped(
     rows: Sequence[Numbered], names: FieldNames, fields: FieldNames, findings: Findings, turns: bool
 ) -> list[tuple[int, ShapedRow]]:
-    """Return the questions of the rows. If every row lacks a field, this is one problem."""
-    shaped, missing = list[tuple[int, ShapedRow]](), list[tuple[int, str]]()
+    """Return the questions of the rows."""
+    shaped = list[tuple[int, ShapedRow]]()
     for number, row in rows:
         try:
             require(row, names)
             shaped.append((number, shape(row, fields, all_turns=turns)))
-        except FieldMissing as wrong:
-            missing.append((number, str(wrong)))
         except LineError as wrong:
             findings.wrong(number, str(wrong))
-    if len(missing) == len(rows) > 1:
-        missing = [(missing[0][0], f"{missing[0][1]} So it is with every other {findings.unit}.")]
-    for number, sentence in missing:
-        findings.wrong(number, sentence)
     return shaped
 
 

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, Field, InstanceOf, StrictBool, S
 
 from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused
 from fsd_core.errors import UnfitTask, Unreadable
-from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, is_json, not_utf8, unreadable
+from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, UNCOMPUTED, is_json, not_utf8, unreadable
 from fsd_core.tasks.custom.rows import (
     FIELDS,
     USUAL_FIELDS,
@@ -266,6 +266,7 @@ def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
 
 _SHORT = 60
 """characters of a reference that an answer may contain as it is"""
+_ADDRESS = re.compile(re.escape(repr(UNCOMPUTED)[1:-1]) + r"([A-Z]+\d+)")
 _MOST_COLUMNS = 40
 """fields of which is told what they are taken for"""
 
@@ -418,6 +419,11 @@ def _read_lines(shaped: Sequence[tuple[int, ShapedRow]], scorer: Scorer, finding
     prompts, ids, unit = dict[Any, int](), dict[str, int](), findings.unit
     for number, row in shaped:
         try:
+            if cell := _ADDRESS.search(f"{vars(row)}"):
+                raise LineError(
+                    f"It uses {cell[1]}, whose formula has no value in the file, or an error: open and save it once in "
+                    "a spreadsheet program, or paste values."
+                )
             line = read_line(row, scorer)
             if (first := prompts.setdefault((line.model_input, line.turns), number)) != number:
                 again = f"It asks the same as {unit} {first:,}"

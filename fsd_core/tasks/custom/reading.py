@@ -101,7 +101,7 @@ def _lines(data: bytes, findings: Findings) -> Rows:
     """Yield the lines that hold an object. Empty lines are skipped."""
     if (lines := data.count(b"\n")) > MOST_LINES:
         raise LineError(f"The file has {lines:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line.")
-    expected = "one object a line"
+    expected = "one object a line, or one list of objects"
     for number, raw in enumerate(data.split(b"\n"), 1):
         try:
             if len(raw) > LONGEST_TASK_LINE:

@@ -52,13 +52,12 @@ class Findings:
         for problem in sorted(self.problems, key=lambda problem: problem.line or 0):
             match = _ALIKE.search(problem.sentence)
             alike.setdefault(match[0] if match else len(alike), []).append(problem)
-        self.problems = [self._joined(*problems) for problems in alike.values()]
+        self.problems = []
+        for first, *others in alike.values():
+            lines = f"{count(len(others), f'other {self.unit}')}: {_listed([f'{each.line:,}' for each in others], str)}"
+            more = f" So it is with {lines}." * bool(others)
+            self.problems.append(first._replace(sentence=first.sentence + more))
         return tuple(self.problems[:MOST_PROBLEMS_LISTED])
-
-    def _joined(self, first: LineProblem, *others: LineProblem) -> LineProblem:
-        lines = _listed([f"{other.line:,}" for other in others], str)
-        more = f" So it is with {count(len(others), f'other {self.unit}')}: {lines}." * bool(others)
-        return first._replace(sentence=first.sentence + more)
 
 
 _ALIKE = re.compile(r" has (?:a part of type|no value in|no field|neither) .*")
@@ -170,8 +169,9 @@ def _without_blocks(message: Any) -> list[Any]:
     if called:
         calls = [{"id": each.get("id"), "function": each | {"arguments": each.get("input")}} for each in called]
         message = message | {"tool_calls": calls}
-    ids = [{"role": "tool", "tool_call_id": each.get("tool_use_id")} for each in told]
-    results = [without(each, "type", "tool_use_id") | own for each, own in zip(told, ids, strict=True)]
+    results = [
+        without(one, "type", "tool_use_id") | {"role": "tool", "tool_call_id": one.get("tool_use_id")} for one in told
+    ]
     return [*results, message | {"content": rest or None}] if rest or called else results
 
 
@@ -353,16 +353,11 @@ class FieldNames(NamedTuple):
 USUAL_FIELDS = FieldNames()
 
 
-def _question_of(row: dict[str, Any]) -> str:
-    """Return the field whose name means a prompt; empty for none."""
-    return _named((*FIELDS["prompt"], *_LIKELY["prompt"]), without_nulls(row))
-
-
 def spread(row: dict[str, Any], names: FieldNames) -> dict[str, Any]:
     """Return a row with the fields of the object that it asks, and of its ``outputs``, as its own. A row that asks
     something else is unchanged, and so is an object that somebody named."""
     holder = next((each for each in _HOLDERS if isinstance(_parsed(row.get(each)), dict) and each not in names), "")
-    if not holder or _question_of(without(row, holder)):
+    if not holder or _named((*FIELDS["prompt"], *_LIKELY["prompt"]), without_nulls(without(row, holder))):
         return _with_choices(row, names)
     parts = {name: part for name in (holder, "outputs") if isinstance(part := _parsed(row.get(name)), dict)}
     row = without(row, *parts)
@@ -418,8 +413,7 @@ def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) ->
 
 def _prompt_field(columns: dict[str, list[Any]], rows: int) -> str:
     """Return the field with a name that means a prompt, or else the one with the longest texts."""
-    whole = [name for name, values in columns.items() if len(values) == rows]
-    texts = [n for n in whole if all(isinstance(each, str) or is_list_of_objects(each) for each in columns[n])]
+    texts = [n for n, each in columns.items() if len(each) == rows and all(isinstance(v, str | list) for v in each)]
     others = {"title", "model", "method", "url", *chain.from_iterable((*FIELDS.values(), *_LIKELY.values()))}
     rest = [n for n in texts if n.lower() not in others and len(columns) > 1 and isinstance(columns[n][0], str)]
     return _named(_LIKELY["prompt"], texts) or max(rest, key=lambda name: sum(map(len, columns[name])), default="")

@@ -50,7 +50,7 @@ _NO_TABLE = (
     "such as question and answer above the rows."
 )
 _NUMBER = re.compile(r"[-+]?[\d.,]*\d")
-_DECIMAL_COMMA = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+")
+_DECIMAL_COMMA = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:\s?€)?")
 
 
 class NotRead(Exception):
@@ -268,8 +268,8 @@ def _workbook(data: bytes, archive: zipfile.ZipFile, notes: list[str]) -> Iterat
     others = ", ".join(f"{title!r} ({n:,} row{'s' * (n != 1)})" for title, n in filled if n >= 0)
     which = ", the first with rows below names," * (both is not shown[0])
     if which or others:
-        left_out = f" Left out: {others}." * bool(others)
-        notes.append(f"Of the workbook, the sheet {both[0].title!r}{which} is read.{left_out}")
+        which = f"Of the workbook, the sheet {both[0].title!r}{which} is read."
+        notes.append(which + f" Left out: {others}." * bool(others))
 
     def value(cell: Any, formula: Any) -> Any:
         is_absent = cell.value is None and formula is not None and cell.data_type != "str"  # which is an empty text

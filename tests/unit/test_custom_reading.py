@@ -737,6 +737,11 @@ def test_what_an_object_asks_is_asked_and_its_outputs_are_the_reference() -> Non
         file = checked(*rows)
         assert (file.problems, file.scorer) == ((), "number")
         assert [(line.model_input, line.reference) for line in file.lines] == [("2 + 1?", "3"), ("3 + 1?", "4")]
+    label = {"inputs": {"ticket": "My invoice is wrong."}, "outputs": {"category": "billing"}}
+    assert [(line.model_input, line.reference) for line in checked(label).lines] == [
+        ("My invoice is wrong.", "billing")
+    ]
+    assert checked(label, prompt="ticket", category="category").lines[0].category == "billing"
     talk = {"inputs": chat(("user", "2 + 3?")), "outputs": chat(("assistant", "5"))}
     assert (asked(talk), checked(talk).lines[0].reference) == ("2 + 3?", "5")
     assert asked({"input": chat(*CHAT), "preferred_output": [{"role": "assistant", "content": "So."}]}) == CHAT

@@ -23,6 +23,7 @@ from fsd_core.settings import get_settings
 from fsd_core.storage.repository import Repository
 from fsd_core.tasks.custom import reading
 from fsd_core.tasks.custom.reading import LARGEST_FILE, MOST_LINES, CheckedFile, check
+from fsd_core.tasks.custom.scorers import get_scorer
 
 GIGABYTE = 1 << 30
 
@@ -134,6 +135,12 @@ def test_the_first_sheet_with_rows_below_names_is_read(first: list[list[Any]], l
     which = "Of the workbook, the sheet 'Sums', the first with rows below names, is read."
     assert f"{which} Left out: {left_out}'More' (2 rows)." in file.notes
     assert "no table whose first row names its columns" in refusal(workbook(*first, Sums=[["answer"]]))
+
+
+def test_a_price_with_a_decimal_comma_is_no_whole_number() -> None:
+    file = check("Frage;Antwort\na?;3,5 €\nb?;1.234,50€\n".encode())
+    assert ([reference for _, reference in asked(file)], file.scorer) == (["3.5 €", "1234.50€"], "number")
+    assert [get_scorer("number").read(reference or "") for _, reference in asked(file)] == ["3.5", "1234.5"]
 
 
 def test_rows_are_numbered_as_a_spreadsheet_numbers_them() -> None:

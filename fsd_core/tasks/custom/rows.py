@@ -169,10 +169,8 @@ def _without_blocks(message: Any) -> list[Any]:
     if called:
         calls = [{"id": each.get("id"), "function": each | {"arguments": each.get("input")}} for each in called]
         message = message | {"tool_calls": calls}
-    results = [
-        without(one, "type", "tool_use_id") | {"role": "tool", "tool_call_id": one.get("tool_use_id")} for one in told
-    ]
-    return [*results, message | {"content": rest or None}] if rest or called else results
+    own = [without(r, "type", "tool_use_id") | {"role": "tool", "tool_call_id": r.get("tool_use_id")} for r in told]
+    return [*own, message | {"content": rest or None}] if rest or called else own
 
 
 def _as_message(message: Any) -> Any:
@@ -360,7 +358,9 @@ def spread(row: dict[str, Any], names: FieldNames) -> dict[str, Any]:
     if not holder or _named((*FIELDS["prompt"], *_LIKELY["prompt"]), without_nulls(without(row, holder))):
         return _with_choices(row, names)
     parts = {name: part for name in (holder, "outputs") if isinstance(part := _parsed(row.get(name)), dict)}
-    row = without(row, *parts)
+    row, told = without(row, *parts), parts.get("outputs", {})
+    if len(told) == 1 and not _named(("messages", *_LIKELY["reference"]), told) and not {*told} & {*names}:
+        parts["outputs"] = {"reference": next(iter(told.values()))}
     for name, part in parts.items():
         row |= {f"{name}.{each}" if each in row else each: value for each, value in part.items()}
     if isinstance(asked := row.get("messages"), list) and isinstance(answer := row.get("outputs.messages"), list):
@@ -567,9 +567,8 @@ def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 def _question_field(given: dict[str, Any]) -> str:
     if "prompt" in given and "messages" in given:
         raise LineError("It has both prompt and messages: name the one that is asked (--prompt-field).")
-    for name in FIELDS["prompt"]:
-        if name in given:
-            return name
+    if name := next((each for each in FIELDS["prompt"] if each in given), ""):
+        return name
     if not given:
         raise LineError("It has neither prompt nor messages: expected one of them.")
     pairs = product(islice(given, _MOST_NAMES_COMPARED), FIELDS["prompt"])

@@ -43,12 +43,14 @@ _SAMPLE, _SAMPLE_ROWS = 100_000, 20
 _LONGEST_CELL, _LONGEST_NAME = 1_000_000, 60
 """characters"""
 _ROWS_AT_ONCE = 100
+UNCOMPUTED = "\ufdd0"
+"""no character; before a cell's address in place of the value that its formula lacks"""
 _NO_TABLE = (
     "The file is no JSON, and no table whose first row names its columns: expected one object of JSON a line, or names "
     "such as question and answer above the rows."
 )
 _NUMBER = re.compile(r"[-+]?[\d.,]*\d")
-_DECIMAL_COMMA = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+")
+_DECIMAL_COMMA = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:\s?€)?")
 
 
 class NotRead(Exception):
@@ -208,19 +210,19 @@ def _separator(text: str) -> str:
 
 def _table(records: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     """Yield a line for each record, so that they are numbered as in a spreadsheet: header and empty ones are empty."""
-    names, is_empty = list[str](), True
+    names, header, is_empty = list[str](), list[str](), True
     for number, cells in enumerate(records, 1):
         if number > MOST_LINES:
             raise NotRead(f"The file has more than {MOST_LINES:,} rows: expected {MOST_TASK_PROMPTS:,} at most.")
         texts = [str(cell or "").strip() for cell in cells]
         if not names and any(texts):
-            names = _header(texts)
+            names, header = _header(texts), texts
         elif any(cell is not None for cell in cells[len(names) :]):
             raise NotRead(
                 f"Row {number:,} has {len(cells)} cells, and the first row {len(names)} names: name every column, and "
                 "put texts that hold the separator into quotation marks."
             )
-        is_row = texts != names and any(cell is not None for cell in cells)
+        is_row = texts[: len(header)] != header and any(cell is not None for cell in cells)
         row = dict.fromkeys(names) | dict(zip(names, cells, strict=False))
         yield json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") if is_row else b""
         is_empty = is_empty and not is_row
@@ -235,7 +237,7 @@ def _header(cells: list[str]) -> list[str]:
     is_text = len(cells) == 1 and " " in cells[0]
     if is_text or any(len(cell) > _LONGEST_NAME or _NUMBER.fullmatch(cell) for cell in cells):
         raise NotRead(_NO_TABLE)
-    return _distinct([cell or f"column {place}" for place, cell in enumerate(cells, 1)])
+    return _distinct([cell.strip(UNCOMPUTED) or f"column {place}" for place, cell in enumerate(cells, 1)])
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -245,7 +247,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _workbook(data: bytes, archive: zipfile.ZipFile, notes: list[str]) -> Iterator[bytes]:
-    """Return the rows of the first sheet that is shown, with the values that the program left beside formulas."""
+    """Return the rows of the first shown sheet with a table, and the values that the program left beside formulas."""
     from openpyxl import load_workbook
 
     largest = _WORKBOOK_GROWS * LARGEST_FILE
@@ -255,23 +257,41 @@ def _workbook(data: bytes, archive: zipfile.ZipFile, notes: list[str]) -> Iterat
         load_workbook(io.BytesIO(data), read_only=True, data_only=data_only, keep_links=False)
         for data_only in (True, False)
     )
-    pairs = zip(values.worksheets, written.worksheets, strict=True)
-    both = next((pair for pair in pairs if pair[0].sheet_state == "visible"), ())
-    if not both:
-        raise NotRead("The workbook shows no sheet with cells: expected one.")
-    for each in both:
+    for each in (*values.worksheets, *written.worksheets):
         each.reset_dimensions()
-    if others := ", ".join(repr(each.title) for each in values.worksheets if each is not both[0]):
-        notes.append(f"Of the workbook, the sheet {both[0].title!r} is read. Left out: {others}.")
+    pairs = [*zip(values.worksheets, written.worksheets, strict=True)]
+    shown = [pair for pair in pairs if pair[0].sheet_state == "visible"]
+    if not shown:
+        raise NotRead("The workbook shows no sheet with cells: expected one.")
+    both = next((pair for pair in shown if _has_table(pair[1])), shown[0])
+    filled = [(each.title, sum(map(any, _texts(each))) - 1) for _, each in pairs if each is not both[1]]
+    others = ", ".join(f"{title!r} ({n:,} row{'s' * (n != 1)})" for title, n in filled if n >= 0)
+    which = ", the first with rows below names," * (both is not shown[0])
+    if which or others:
+        which = f"Of the workbook, the sheet {both[0].title!r}{which} is read."
+        notes.append(which + f" Left out: {others}." * bool(others))
+
+    def value(cell: Any, formula: Any) -> Any:
+        is_absent = cell.value is None and formula is not None and cell.data_type != "str"  # which is an empty text
+        return f"{UNCOMPUTED}{cell.coordinate}" if is_absent or cell.data_type == "e" else _cell(cell.value)
 
     def records() -> Iterator[list[Any]]:
-        rows = zip(*(each.iter_rows(values_only=True) for each in both), strict=True)
-        for number, (cells, formulas) in enumerate(rows, 1):
-            if any(value is None and formula is not None for value, formula in zip(cells, formulas, strict=True)):
-                raise NotRead(f"Row {number:,} has a formula whose value is not in the file: save it as CSV.")
-            yield [_cell(value) for value in cells]
+        for cells, formulas in zip(both[0].iter_rows(), both[1].iter_rows(values_only=True), strict=True):
+            yield [value(cell, formula) for cell, formula in zip(cells, formulas, strict=True)]
 
     return _table(records())
+
+
+def _texts(sheet: Any) -> Iterator[list[str | None]]:
+    return ([f"{each}".strip() or None if each is not None else None for each in row] for row in sheet.values)
+
+
+def _has_table(sheet: Any) -> bool:
+    """Return whether a sheet has a row below names, or is refused for another reason than that it has none."""
+    try:
+        return any(_table(_texts(sheet)))
+    except NotRead as refused:
+        return str(refused) != _NO_TABLE
 
 
 def _cell(value: Any) -> Any:

@@ -13,13 +13,12 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import torch
 from torch import Tensor
 
 from fsd_core.config import SamplingConfig
-from fsd_core.decoding.loop import Method, TextMarks
+from fsd_core.decoding.loop import Closing, Method, TextMarks
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.caches import KVCache
@@ -287,7 +286,7 @@ class _Scores:
         return joint_law(weights, self.warped[[self.rows[node] for node, _ in beams]])
 
 
-class BeamBatch:
+class BeamBatch(Closing):
     """One text being written as beams, one round at a time. As a context manager it closes itself.
 
     ``eos``: ids that end a text. ``capacity``: see ``Method.capacity``. Raises ``InvalidSetting`` for more rows than
@@ -304,14 +303,6 @@ class BeamBatch:
         self.forest: ForestCache
         self.drafting: BeamDrafting | None = None
         self._prompt: list[int] | None = None
-
-    def __enter__(self) -> BeamBatch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def cache(self) -> KVCache:

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ from fsd_core.config import TREE, DecodingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.options import METHOD_OPTIONS, by_name, method
 from fsd_core.decoding.beams import BeamBatch, BeamText
-from fsd_core.decoding.loop import Batch, Method, SequenceState, compose
+from fsd_core.decoding.loop import Batch, Closing, Method, SequenceState, compose
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.drafters import MissingHead
 from fsd_core.errors import NotApplicable, NotGiven
@@ -56,7 +55,7 @@ def new_batch(
     return Batch(method, eos, capacity, rows, keep_logits=keep_logits)
 
 
-class DecodingSession:
+class DecodingSession(Closing):
     """A text, written one round at a time. As a context manager it closes itself.
 
     ``prompt``: token ids. ``seed``: the uniforms' seed. ``eos``: ids that end the text. Raises ``InvalidSetting`` for
@@ -69,14 +68,6 @@ class DecodingSession:
         method.check_prompt(len(prompt))
         self._batch = new_batch(method, eos, method.capacity(len(prompt)), keep_logits=keep_logits)
         self._text = self._batch.put(0, prompt, seed)
-
-    def __enter__(self) -> DecodingSession:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the caches, which may serve the next text. The text stays, but cannot be continued."""

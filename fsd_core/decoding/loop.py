@@ -25,8 +25,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -400,7 +399,20 @@ def _speculation(models: ModelSet, config: DecodingConfig, target_sampling: Samp
     return Speculation(settings, drafter, topology, verification, greedy, config.topology.max_fed_tokens)
 
 
-class Batch:
+class Closing:
+    """A context that closes itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class Batch(Closing):
     """Texts being written together, one round at a time.
 
     ``eos``: ids that end a text. ``rows``: maximum number of texts. ``capacity``: positions of the longest, see
@@ -421,14 +433,6 @@ class Batch:
         self.texts: list[SequenceState | None] = [None] * rows
         self._keep_logits = keep_logits
         self._judged: tuple[Tensor, AcceptedPath | None] | None = None  # logits of the last round, and its path
-
-    def __enter__(self) -> Batch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the caches, which may serve the next texts. Nothing can be written afterwards."""

@@ -23,6 +23,7 @@ from fsd_core.settings import get_settings
 from fsd_core.storage.repository import Repository
 from fsd_core.tasks.custom import reading
 from fsd_core.tasks.custom.reading import LARGEST_FILE, MOST_LINES, CheckedFile, check
+from fsd_core.tasks.custom.scorers import get_scorer
 
 GIGABYTE = 1 << 30
 
@@ -40,12 +41,13 @@ def zipped(**members: bytes) -> bytes:
     return written.getvalue()
 
 
-def workbook(*rows: list[Any], sheets: tuple[str, ...] = ()) -> bytes:
+def workbook(*rows: list[Any], **sheets: list[list[Any]]) -> bytes:
+    """A workbook with a sheet of those rows, and others by their titles."""
     book, written = openpyxl.Workbook(), io.BytesIO()
-    for row in rows:
-        book.active.append(row)
-    for title in sheets:
-        book.create_sheet(title)
+    for title, content in {"Sheet": rows, **sheets}.items():
+        sheet = book.active if title == "Sheet" else book.create_sheet(title)
+        for row in content:
+            sheet.append(row)
     book.save(written)
     return written.getvalue()
 
@@ -111,16 +113,50 @@ def test_what_was_read_otherwise_than_it_is_written_is_told() -> None:
     notes = check(EXCEL.encode()).notes
     assert "Numbers have a decimal comma: 3,5 is read as 3.5." in notes
     assert "Fields that are not used: 'Points' (1 row)." in notes
-    book = workbook(["question", "when"], ["a?", datetime(2026, 1, 2)], ["b?", None], sheets=("Notes", "Old"))
+    book = workbook(
+        ["question", "when"],
+        ["a?", datetime(2026, 1, 2)],
+        ["b?", None],
+        Old=[["question"], ["c?"], [None], [0]],
+        New=[],
+    )
     notes = check(book).notes
-    assert "Of the workbook, the sheet 'Sheet' is read. Left out: 'Notes', 'Old'." in notes
+    assert "Of the workbook, the sheet 'Sheet' is read. Left out: 'Old' (2 rows)." in notes
     assert "Fields that are not used: 'when' (1 row)." in notes
+
+
+@pytest.mark.parametrize(
+    ("first", "left_out"),
+    [([], ""), ([["My questions about sums"]], "'Sheet' (0 rows), "), ([["question"]], "'Sheet' (0 rows), ")],
+)
+def test_the_first_sheet_with_rows_below_names_is_read(first: list[list[Any]], left_out: str) -> None:
+    file = check(workbook(*first, Sums=[["question", "answer"], ["a?", 2]], More=[["x"], [1], [2]]))
+    assert asked(file) == [("a?", "2")]
+    which = "Of the workbook, the sheet 'Sums', the first with rows below names, is read."
+    assert f"{which} Left out: {left_out}'More' (2 rows)." in file.notes
+    assert "no table whose first row names its columns" in refusal(workbook(*first, Sums=[["answer"]]))
+
+
+def test_a_price_with_a_decimal_comma_is_no_whole_number() -> None:
+    file = check("Frage;Antwort\na?;3,5 €\nb?;1.234,50€\n".encode())
+    assert ([reference for _, reference in asked(file)], file.scorer) == (["3.5 €", "1234.50€"], "number")
+    assert [get_scorer("number").read(reference or "") for _, reference in asked(file)] == ["3.5", "1234.5"]
 
 
 def test_rows_are_numbered_as_a_spreadsheet_numbers_them() -> None:
     same = "a question"
     for data in (f"question\n\n{same}\n{same}\n".encode(), workbook(["question"], [], [same], [same])):
         assert refusal(data).startswith("Row 4: It asks the same as row 3")
+
+
+def test_a_column_without_a_name_is_no_reason_to_read_the_names_as_a_row() -> None:
+    """As pandas writes its index."""
+    for data in (
+        b",question,answer\n0,a?,5\n1,b?,6\n",
+        workbook([None, "question", "answer"], [0, "a?", 5], [1, "b?", 6]),
+    ):
+        assert asked(check(data)) == [("a?", "5"), ("b?", "6")]
+        assert "Fields that are not used: 'column 1' (2 rows)." in check(data).notes
 
 
 def test_numbers_of_a_table_stay_as_they_are_written_and_whole_ones_beside_nulls_are_integers() -> None:
@@ -136,8 +172,17 @@ def test_numbers_of_a_table_stay_as_they_are_written_and_whole_ones_beside_nulls
 
 
 def test_formulas_are_the_values_that_stand_beside_them_and_nothing_is_followed() -> None:
-    book = workbook(["question", "answer"], ["a?", "=1+1"], ["b?", '=WEBSERVICE("http://127.0.0.1:1/")'])
-    assert refusal(book).startswith("Row 2 has a formula whose value is not in the file: save it as CSV.")
+    link = '=WEBSERVICE("http://127.0.0.1:1/")'
+    used = ["question", "answer"], ["a?", "=1+1"], ["b?", 3], ["c?", link]
+    assert refusal(workbook(*used)) == (
+        "Row 2: It uses B2, whose formula has no value in the file, or an error: open and save it once in a "
+        "spreadsheet program, or paste values. So it is with 1 other row: 4."
+    )
+    assert refusal(workbook(["question"], ["=A3"])).startswith("Row 2: It uses A2, whose formula")
+    assert refusal(workbook(["question", "answer"], ["a?", "#N/A"])).startswith("Row 2: It uses B2, whose formula")
+    unused = workbook(["question", "answer", "=1/0"], ["a?", 2, link], ["b?", 3, link])
+    assert asked(check(unused)) == [("a?", "2"), ("b?", "3")]
+    assert "Fields that are not used: 'C1' (2 rows)." in check(unused).notes
 
     def computed(sheet: bytes) -> bytes:
         return sheet.replace(b"<f>1+1</f><v></v>", b"<f>1+1</f><v>2</v>").replace(
@@ -146,6 +191,12 @@ def test_formulas_are_the_values_that_stand_beside_them_and_nothing_is_followed(
 
     whole = with_members(workbook(["question", "answer"], ["a?", "=1+1"]), xl__worksheets__sheet1_xml=computed)
     assert asked(check(with_members(whole, xl__vbaProject_bin=b"\xcc\x61"))) == [("a?", "2")]
+
+    def empty(sheet: bytes) -> bytes:
+        return sheet.replace(b'<c r="B3">', b'<c r="B3" t="str">').replace(b'<c r="B3" t="n">', b'<c r="B3" t="str">')
+
+    book = workbook(["question", "context"], ["a?", "b"], ["c?", '=IF(A3="","x","")'])
+    assert asked(check(with_members(book, xl__worksheets__sheet1_xml=empty))) == [("a?\n\nb", None), ("c?", None)]
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,10 @@ from pydantic import AfterValidator, BaseModel, Field, InstanceOf, StrictBool, S
 
 from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused
 from fsd_core.errors import UnfitTask, Unreadable
-from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, is_json, not_utf8, unreadable
+from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, UNCOMPUTED, is_json, not_utf8, unreadable
 from fsd_core.tasks.custom.rows import (
     FIELDS,
     USUAL_FIELDS,
-    FieldMissing,
     FieldNames,
     Findings,
     LineError,
@@ -38,6 +37,7 @@ from fsd_core.tasks.custom.rows import (
     read_line,
     require,
     shape,
+    spread,
     unused_sentence,
     without_nulls,
 )
@@ -101,7 +101,7 @@ def _lines(data: bytes, findings: Findings) -> Rows:
     """Yield the lines that hold an object. Empty lines are skipped."""
     if (lines := data.count(b"\n")) > MOST_LINES:
         raise LineError(f"The file has {lines:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line.")
-    expected = "one object a line"
+    expected = "one object a line, or one list of objects"
     for number, raw in enumerate(data.split(b"\n"), 1):
         try:
             if len(raw) > LONGEST_TASK_LINE:
@@ -266,6 +266,7 @@ def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
 
 _SHORT = 60
 """characters of a reference that an answer may contain as it is"""
+_ADDRESS = re.compile(re.escape(repr(UNCOMPUTED)[1:-1]) + r"([A-Z]+\d+)")
 _MOST_COLUMNS = 40
 """fields of which is told what they are taken for"""
 
@@ -379,6 +380,7 @@ def check(
     if rows and (first := header_of(rows[0][1], names)) is not None:
         header = read_header(rows.pop(0)[0], first, findings)
     chosen = scorer or header.scorer
+    rows = [(number, spread(row, names)) for number, row in rows]
     fields = inferred([row for _, row in rows], names, chosen != "none")
     shaped = _shaped(rows, names, fields, findings, all_turns or header.all_turns)
     scorer_name, why = _fitting_scorer(shaped, fields) if chosen is None else (chosen, "")
@@ -389,10 +391,10 @@ def check(
         findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
     if (prompts := sum(line.prompts for line in lines)) > MOST_TASK_PROMPTS:
         findings.wrong(None, f"The file has {prompts:,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
-    listed, read = findings.listed(), [row for _, row in shaped]
+    problems, read = findings.listed(), [row for _, row in shaped]
     notes = (*_readings(names, fields, why, scorer_name), *findings.notes, *_notes(read, scorer_name, findings.unit))
     checked = CheckedFile(
-        scorer_name, header.title, tuple(lines), listed, len(findings.problems) - len(listed), notes,
+        scorer_name, header.title, tuple(lines), problems, len(findings.problems) - len(problems), notes,
         header.thought_marks, header.answer_pattern, _taken_for(rows, shaped, fields),
     )  # fmt: skip
     return grouped(checked) if group_similar else noted(checked, remedy) if remedy else checked
@@ -401,20 +403,14 @@ def check(
 def _shaped(
     rows: Sequence[Numbered], names: FieldNames, fields: FieldNames, findings: Findings, turns: bool
 ) -> list[tuple[int, ShapedRow]]:
-    """Return the questions of the rows. If every row lacks a field, this is one problem."""
-    shaped, missing = list[tuple[int, ShapedRow]](), list[tuple[int, str]]()
+    """Return the questions of the rows."""
+    shaped = list[tuple[int, ShapedRow]]()
     for number, row in rows:
         try:
             require(row, names)
             shaped.append((number, shape(row, fields, all_turns=turns)))
-        except FieldMissing as wrong:
-            missing.append((number, str(wrong)))
         except LineError as wrong:
             findings.wrong(number, str(wrong))
-    if len(missing) == len(rows) > 1:
-        missing = [(missing[0][0], f"{missing[0][1]} So it is with every other {findings.unit}.")]
-    for number, sentence in missing:
-        findings.wrong(number, sentence)
     return shaped
 
 
@@ -423,6 +419,11 @@ def _read_lines(shaped: Sequence[tuple[int, ShapedRow]], scorer: Scorer, finding
     prompts, ids, unit = dict[Any, int](), dict[str, int](), findings.unit
     for number, row in shaped:
         try:
+            if cell := _ADDRESS.search(f"{vars(row)}"):
+                raise LineError(
+                    f"It uses {cell[1]}, whose formula has no value in the file, or an error: open and save it once in "
+                    "a spreadsheet program, or paste values."
+                )
             line = read_line(row, scorer)
             if (first := prompts.setdefault((line.model_input, line.turns), number)) != number:
                 again = f"It asks the same as {unit} {first:,}"

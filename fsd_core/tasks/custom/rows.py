@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -46,10 +47,20 @@ class Findings:
         self.problems.append(LineProblem(line, where + sentence))
 
     def listed(self) -> tuple[LineProblem, ...]:
-        """Return the first problems in the order of the file."""
-        return tuple(sorted(self.problems, key=lambda problem: problem.line or 0)[:MOST_PROBLEMS_LISTED])
+        """Return the first problems in the order of the file. Those of one kind that is :data:`_ALIKE` are one."""
+        alike: dict[str | int, list[LineProblem]] = {}
+        for problem in sorted(self.problems, key=lambda problem: problem.line or 0):
+            match = _ALIKE.search(problem.sentence)
+            alike.setdefault(match[0] if match else len(alike), []).append(problem)
+        self.problems = []
+        for first, *others in alike.values():
+            lines = f"{count(len(others), f'other {self.unit}')}: {_listed([f'{each.line:,}' for each in others], str)}"
+            more = f" So it is with {lines}." * bool(others)
+            self.problems.append(first._replace(sentence=first.sentence + more))
+        return tuple(self.problems[:MOST_PROBLEMS_LISTED])
 
 
+_ALIKE = re.compile(r" has (?:a part of type|no value in|no field|neither) .*")
 MOST_TOOLS = 128
 """of a line, and calls of a message"""
 READ_FIELDS = {"assistant": {"tool_calls"}, "tool": {"name", "tool_call_id"}}
@@ -136,7 +147,7 @@ def _dumped(value: dict[str, Any]) -> str:
 
 MOST_MESSAGES = 100
 _FIRST = ("system", "developer")
-_BEFORE = {"user": ("", "assistant"), "assistant": ("user", "tool"), "tool": ("assistant", "tool")}
+_BEFORE = {"user": ("", "assistant", "tool"), "assistant": ("user", "tool"), "tool": ("assistant", "tool")}
 """roles, and what each may follow; nothing stands before the first user"""
 _ROLES = (*_FIRST, *_BEFORE)
 _ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "observation": "tool", "function": "tool"}
@@ -144,17 +155,32 @@ _ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "observation": "tool", 
 
 def as_messages(value: Any) -> Any:
     """Return messages of ShareGPT, which have ``from`` and ``value``, with role and content, and each with our roles.
-    Others are unchanged."""
-    return [_as_message(each) for each in value] if isinstance(value, list) else value
+    Those of Anthropic have calls and results in blocks. Others are unchanged."""
+    return [one for each in value for one in _without_blocks(_as_message(each))] if isinstance(value, list) else value
+
+
+def _without_blocks(message: Any) -> list[Any]:
+    """Return a message with its calls beside its content, and its results as messages before it."""
+    blocks: Any = message.get("content") if isinstance(message, dict) else None
+    if not is_list_of_objects(blocks):
+        return [message]
+    called, told = ([each for each in blocks if each.get("type") == f"tool_{kind}"] for kind in ("use", "result"))
+    rest = [each for each in blocks if each.get("type") not in ("tool_use", "tool_result")]
+    if called:
+        calls = [{"id": each.get("id"), "function": each | {"arguments": each.get("input")}} for each in called]
+        message = message | {"tool_calls": calls}
+    own = [without(r, "type", "tool_use_id") | {"role": "tool", "tool_call_id": r.get("tool_use_id")} for r in told]
+    return [*own, message | {"content": rest or None}] if rest or called else own
 
 
 def _as_message(message: Any) -> Any:
     if not isinstance(message, dict):
         return message
     if {"from", "value"} <= set(message) and message.get("role") is None:
-        rest = {name: value for name, value in message.items() if name not in ("from", "value")}
-        message = rest | {"role": message["from"], "content": message["value"]}
+        message = without(message, "from", "value") | {"role": message["from"], "content": message["value"]}
     role = message.get("role")
+    if role == "assistant" and isinstance(call := message.get("function_call"), dict):
+        return without(message, "function_call") | {"tool_calls": [{"function": call}]}
     if role == "function_call":  # its text is a call, or a list of them
         called = _parsed(message.get("content"))
         calls = called if is_list_of_objects(called) else [called]
@@ -249,8 +275,8 @@ def text_of(label: str, content: Any) -> Any:
         return content
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise LineError(f"{label} has a part of type {str(kind)[:40]!r}: expected parts of type 'text' alone.")
+        if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
+            raise LineError(f"{label} has a part of type {str(kind)[:40]!r}: expected text, calls or results of tools.")
     return "\n".join(part["text"] for part in content)
 
 
@@ -275,24 +301,29 @@ def storable(label: str, value: str) -> str:
 
 
 FIELDS = {
-    # of a line, of chats, of ShareGPT, of batches for servers of OpenAI and Anthropic, and of MT-Bench
-    "prompt": ("prompt", "messages", "conversations", "body", "params", "turns"),
+    # of a line, of chats, of ShareGPT, and of MT-Bench
+    "prompt": ("prompt", "messages", "conversations", "turns"),
     "context": ("input", "context"),
     "reference": ("reference",),
-    "choices": ("choices", "options"),
-    "id": ("id",),
+    "choices": ("choices", "options", "endings"),
+    "id": ("id", "custom_id"),
     "category": ("category",),
 }
 """what a field may hold, with its usual names, looked for in this order"""
 _LIKELY = {
     "prompt": ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe"),
     "reference": (
-        "answer", "expected_answer", "reference_answer", "answerkey", "solution", "target", "label", "expected", "gold",
-        "response", "completion", "output", "antwort", "lösung",
+        "answer", "expected_answer", "reference_answer", "correct_answer", "correct_option", "answerkey", "solution",
+        "target", "label", "expected", "expected_output", "ground_truth", "gold", "ideal", "response", "completion",
+        "output", "antwort", "lösung",
     ),
+    "context": ("passage",),
 }  # fmt: skip
-"""names in files of other people, whatever their capitals, looked for in this order"""
-_BATCHES = ("body", "params")
+"""names in files of other people, whatever their capitals and spaces, looked for in this order"""
+_HOLDERS = ("body", "params", "inputs", "input", "row")
+"""what holds a question in batches for OpenAI and Anthropic, in exports of LangSmith, and in preferences"""
+_LETTERED = re.compile(r"([A-M])|(?i:option|choice|op)[ _-]?([A-Ma-m1-9])")
+"""a column of one choice"""
 _SYSTEM = ("system", "system_prompt")
 _LIKE_OURS = 0.85
 """similarity from which a name is taken for a misspelt one"""
@@ -320,6 +351,35 @@ class FieldNames(NamedTuple):
 USUAL_FIELDS = FieldNames()
 
 
+def spread(row: dict[str, Any], names: FieldNames) -> dict[str, Any]:
+    """Return a row with the fields of the object that it asks, and of its ``outputs``, as its own. A row that asks
+    something else is unchanged, and so is an object that somebody named."""
+    holder = next((each for each in _HOLDERS if isinstance(_parsed(row.get(each)), dict) and each not in names), "")
+    if not holder or _named((*FIELDS["prompt"], *_LIKELY["prompt"]), without_nulls(without(row, holder))):
+        return _with_choices(row, names)
+    parts = {name: part for name in (holder, "outputs") if isinstance(part := _parsed(row.get(name)), dict)}
+    row, told = without(row, *parts), parts.get("outputs", {})
+    if len(told) == 1 and not _named(("messages", *_LIKELY["reference"]), told) and not {*told} & {*names}:
+        parts["outputs"] = {"reference": next(iter(told.values()))}
+    for name, part in parts.items():
+        row |= {f"{name}.{each}" if each in row else each: value for each, value in part.items()}
+    if isinstance(asked := row.get("messages"), list) and isinstance(answer := row.get("outputs.messages"), list):
+        row = without(row, "outputs.messages") | {"messages": asked + answer}
+    return _with_choices(row, names)
+
+
+def _with_choices(row: dict[str, Any], names: FieldNames) -> dict[str, Any]:
+    """Return a row whose fields of one choice each, such as A to D, are its choices. Other rows are unchanged."""
+    found = {(match[1] or match[2]).upper(): name for name in row if (match := _LETTERED.fullmatch(name))}
+    labels, fields = "".join(found), found.values()
+    if not labels.startswith(("ABC", "123")) or labels not in f"{LETTERS} 123456789":
+        return row
+    if names.choices not in ("", "choices") or "choices" in row or {*fields} & {*names}:
+        return row
+    given = {label: row[name] for label, name in found.items() if row[name] is not None}
+    return without(row, *fields) | {"choices": given or None}
+
+
 def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) -> FieldNames:
     """Return the fields of all rows, with those that nobody named. Without ``scored`` no reference is looked for."""
     columns: dict[str, list[Any]] = {}
@@ -327,7 +387,7 @@ def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) ->
         for name, value in without_nulls(row).items():
             columns.setdefault(name, []).append(value)
     is_named = any((names.prompt, names.reference, names.id))
-    usual = {n for n in FIELDS["prompt"] if n in columns and (n not in _BATCHES or isinstance(columns[n][0], dict))}
+    usual = {name for name in FIELDS["prompt"] if name in columns}
     prompt = names.prompt or ("" if usual or is_named else _prompt_field(columns, len(rows)))
     taken: set[str | None] = {prompt} if prompt else {*usual}
 
@@ -353,15 +413,15 @@ def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) ->
 
 def _prompt_field(columns: dict[str, list[Any]], rows: int) -> str:
     """Return the field with a name that means a prompt, or else the one with the longest texts."""
-    texts = [n for n, values in columns.items() if len(values) == rows and all(isinstance(v, str) for v in values)]
-    others = {"custom_id", *chain.from_iterable((*FIELDS.values(), *_LIKELY.values()))}
-    rest = [name for name in texts if name.lower() not in others and len(columns) > 1]
+    texts = [n for n, each in columns.items() if len(each) == rows and all(isinstance(v, str | list) for v in each)]
+    others = {"title", "model", "method", "url", *chain.from_iterable((*FIELDS.values(), *_LIKELY.values()))}
+    rest = [n for n in texts if n.lower() not in others and len(columns) > 1 and isinstance(columns[n][0], str)]
     return _named(_LIKELY["prompt"], texts) or max(rest, key=lambda name: sum(map(len, columns[name])), default="")
 
 
 def _named(names: Sequence[str], fields: Collection[str]) -> str:
     """Return the first of the fields, in the order of the names, whatever their capitals."""
-    by_name = {field.lower(): field for field in reversed([*fields])}
+    by_name = {field.lower().replace(" ", "_"): field for field in reversed([*fields])}
     return next((by_name[name] for name in names if name in by_name), "")
 
 
@@ -386,7 +446,8 @@ def options(value: Any) -> list[tuple[str, str]]:
 
 def _is_text_of(answer: Any, given: Any) -> bool:
     """Return whether an answer is the text of a choice, as a number is only where choices are numbers."""
-    numbers = isinstance(given, list) and any(isinstance(each, int | float) for each in given)
+    held = given.values() if isinstance(given, dict) else given if isinstance(given, list) else ()
+    numbers = any(isinstance(each, int | float) for each in held)
     return str(answer).strip() in (text for _, text in options(given)) and (numbers or isinstance(answer, str))
 
 
@@ -397,10 +458,6 @@ def _letter_of(answer: Any, given: list[tuple[str, str]], by_text: bool) -> Any:
     text = str(answer).strip()
     places = (names.index(text) for names in (named[2:] if by_text else named) if text in names)
     return next((LETTERS[place] for place in places), answer)
-
-
-class FieldMissing(LineError):
-    """A sentence on a row without the field that is looked for, and what fields it has."""
 
 
 @dataclass
@@ -427,10 +484,10 @@ class ShapedRow:
 
 
 def require(row: dict[str, Any], names: FieldNames) -> None:
-    """Raise ``FieldMissing`` if a row lacks a field that somebody named."""
+    """Raise ``LineError`` if a row lacks a field that somebody named."""
     for name in names[:3]:
         if name and name not in row:
-            raise FieldMissing(f"It has no field {_shown(name)}: expected one of {_listed(row)}.")
+            raise LineError(f"It has no field {_shown(name)}: expected one of {_listed(row)}.")
 
 
 def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) -> ShapedRow:
@@ -438,26 +495,17 @@ def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) ->
     ``all_turns``, the user turns of messages are asked one after another. Raises ``LineError``."""
     given = without_nulls(row)
     name = names.prompt or _question_field(given)
-    asked, unused = given.get(name), given.keys() - {name}
-    holder, prefix = given, ""
-    if name in _BATCHES and isinstance(asked, dict):
-        holder, prefix = without_nulls(asked), f"{name}."
-        name = next((each for each in ("messages", "prompt") if each in holder), "")
-        if not name:
-            raise FieldMissing(
-                f"Its {prefix[:-1]} has neither messages nor prompt, but {_listed(holder) or 'nothing'}."
-            )
-        asked, unused = holder[name], unused | {prefix + each for each in holder.keys() - {name}}
-    id_name = "custom_id" if prefix and names.id not in given else names.id
+    asked = given.get(name)
     held = {own: given.get(own or "") for own in (names.reference, names.category, names.context, names.choices)}
     group = given.get("group") if name != "group" else None
     shaped = ShapedRow(
-        reference=held[names.reference], id=given.get(id_name or ""), category=held[names.category], group=group
+        reference=held[names.reference], id=given.get(names.id or ""), category=held[names.category], group=group
     )
-    shaped.unused = unused - {id_name, names.reference, names.category, "group"}
-    if name != "tools" and is_list_of_objects(tools := _parsed(holder.get("tools"))):
+    shaped.unused = given.keys() - {name, names.id, names.reference, names.category, "group"}
+    own = next((each for each in ("tools", "functions") if each in shaped.unused), "")
+    if is_list_of_objects(tools := _parsed(given.get(own))):
         shaped.tools = tools
-        shaped.unused -= {f"{prefix}tools"}
+        shaped.unused -= {own}
     turns = given["turns"] if name != "turns" and isinstance(given.get("turns"), list) else []
     if turns:
         shaped.unused -= {"turns"}
@@ -473,7 +521,7 @@ def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) ->
         shaped.prompt = asked
         if isinstance(asked, str):
             _complete(shaped, names, held[names.context], held[names.choices])
-    _add_system(shaped, holder, prefix)
+    _add_system(shaped, given)
     if turns:  # no scorer reads several answers
         shaped.unused |= {names.reference or ""} if shaped.reference is not None else set()
         shaped.turns, shaped.reference, shaped.answer = turns, None, None
@@ -494,16 +542,21 @@ def _complete(shaped: ShapedRow, names: FieldNames, context: Any, choices: Any) 
             shaped.reference = _letter_of(shaped.reference, given, names.by_text)
 
 
-def _add_system(shaped: ShapedRow, holder: dict[str, Any], prefix: str) -> None:
+def _add_system(shaped: ShapedRow, given: dict[str, Any]) -> None:
     """Put the system that stands beside a question before it, unless the question has one."""
-    name = next((each for each in _SYSTEM if prefix + each in shaped.unused), "")
-    text = text_of("Its system", holder.get(name))
+    name = next((each for each in _SYSTEM if each in shaped.unused), "")
+    text = text_of("Its system", given.get(name))
     messages = [{"role": "user", "content": shaped.prompt}] if shaped.messages is None else shaped.messages
     if not isinstance(text, str) or not text.strip() or not is_list_of_objects(messages):
         return
     if messages[0].get("role") not in _FIRST:
-        shaped.unused -= {prefix + name}
+        shaped.unused -= {name}
         shaped.messages = [{"role": "system", "content": text}, *messages]
+
+
+def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return a row without the fields of those names."""
+    return {name: value for name, value in row.items() if name not in names}
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -514,15 +567,14 @@ def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 def _question_field(given: dict[str, Any]) -> str:
     if "prompt" in given and "messages" in given:
         raise LineError("It has both prompt and messages: name the one that is asked (--prompt-field).")
-    for name in FIELDS["prompt"]:
-        if name in given and (name != "body" or isinstance(given[name], dict)):
-            return name
+    if name := next((each for each in FIELDS["prompt"] if each in given), ""):
+        return name
     if not given:
-        raise FieldMissing("It has neither prompt nor messages: expected one of them.")
+        raise LineError("It has neither prompt nor messages: expected one of them.")
     pairs = product(islice(given, _MOST_NAMES_COMPARED), FIELDS["prompt"])
     likely = next(((name, own) for name, own in pairs if _alike(name, own)), None)
     rename = f", or rename {_shown(likely[0])} to {likely[1]}" if likely else ""
-    raise FieldMissing(
+    raise LineError(
         "It has neither prompt nor messages. Name the field that is asked with --prompt-field, one of "
         f"{_listed(given)}{rename}."
     )

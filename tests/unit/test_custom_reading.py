@@ -21,6 +21,7 @@ from fsd_core.tasks.custom.reading import (
     LONGEST_TASK_LINE,
     MOST_LINES,
     MOST_TASK_PROMPTS,
+    CheckedFile,
     check,
 )
 from fsd_core.tasks.custom.rows import MOST_PROBLEMS_LISTED, FieldNames
@@ -290,6 +291,21 @@ def test_values_that_json_lacks_are_texts_or_absent() -> None:
         ("Why?", "2.00", None),
     ]
     assert checked.problems == ()
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_the_list_of_rows_in_a_file_that_is_one_object_is_read(indent: int | None) -> None:
+    def within(**held: Any) -> CheckedFile:
+        return check(json.dumps(held, indent=indent).encode())
+
+    file = within(version="1.1", train=ROWS[1:], test=ROWS[1:2])
+    assert (file.problems, file.lines) == ((), check(lines(*ROWS)).lines)
+    assert "Of the file, the list 'train' is read. Left out: 'version', 'test' (1 row)." in file.notes
+    assert within(data=ROWS[1:]).lines == file.lines
+    assert within(data=[ASK, ASK]).problems[0].sentence.startswith("Row 2: It asks the same as row 1")
+    chosen = check(lines({"question": "Which?", "choices": [{"label": "A", "text": "x"}, {"label": "B", "text": "y"}]}))
+    assert chosen.lines[0].model_input == "Which?\nA. x\nB. y\nAnswer:"
+    assert within(data=[{"prompt": "a", "reference": float("nan")}]).problems
 
 
 def test_problems_of_rows_name_rows() -> None:

@@ -307,7 +307,8 @@ def test_what_stands_beside_an_instruction_belongs_to_the_prompt() -> None:
     assert asked({"question": "Is it?", "passage": "It is."}) == "Is it?\n\nIt is."
     ends = {"ctx": "He goes", "endings": ["up", "down"], "label": "1"}
     assert (asked(ends), checked(ends).lines[0].reference) == ("He goes\nA. up\nB. down\nAnswer:", "B")
-    assert "one of 'title', 'paragraphs'." in shape_problems({"title": "Rome", "paragraphs": [{"text": "x"}]})[0]
+    rows = [{"title": city, "paragraphs": [{"text": "x"}]} for city in ("Rome", "Ulm")]
+    assert "one of 'title', 'paragraphs'." in shape_problems(*rows)[0]
 
 
 def test_a_system_beside_a_conversation_belongs_to_the_prompt() -> None:

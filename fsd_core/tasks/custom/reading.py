@@ -34,6 +34,8 @@ from fsd_core.tasks.custom.rows import (
     ShapedRow,
     TaskLine,
     inferred,
+    is_list_of_objects,
+    question_of,
     read_line,
     require,
     shape,
@@ -87,7 +89,7 @@ Rows = Iterator[Numbered]
 def json_rows(data: bytes, findings: Findings) -> Rows:
     """Yield the objects of a file with their numbers. Whatever else is there is told."""
     try:
-        data = unpacked(data, findings).removeprefix(b"\xef\xbb\xbf")
+        data = _rows_within(unpacked(data, findings).removeprefix(b"\xef\xbb\xbf"), findings)
         if data.lstrip().startswith(b"["):
             findings.unit = "row"
             yield from _elements(data, findings)
@@ -95,6 +97,24 @@ def json_rows(data: bytes, findings: Findings) -> Rows:
             yield from _lines(data, findings)
     except LineError as wrong:
         findings.wrong(None, str(wrong))
+
+
+def _rows_within(data: bytes, findings: Findings) -> bytes:
+    """Return the longest list of rows in a file that is one object and asks nothing. Other files are unchanged."""
+    held: Any = None
+    with suppress(ValueError, RecursionError, LineError):
+        held = json.loads(data, object_pairs_hook=_once) if findings.unit == "line" else None
+    if not isinstance(held, dict) or question_of(held):
+        return data
+    sizes = {
+        name: len(rows) for name, rows in held.items() if is_list_of_objects(rows) and not {"role", "from"} & {*rows[0]}
+    }
+    if not sizes:
+        return data
+    name = max(sizes, key=sizes.__getitem__)
+    others = ", ".join(f"{n[:40]!r}" + f" ({count(sizes.get(n, 0), 'row')})" * (n in sizes) for n in held if n != name)
+    findings.notes.append(f"Of the file, the list {name[:40]!r} is read." + f" Left out: {others}." * bool(others))
+    return json.dumps(held[name]).encode()
 
 
 def _lines(data: bytes, findings: Findings) -> Rows:

@@ -351,11 +351,16 @@ class FieldNames(NamedTuple):
 USUAL_FIELDS = FieldNames()
 
 
+def question_of(row: dict[str, Any]) -> str:
+    """Return the field whose name means a prompt; empty for none."""
+    return _named((*FIELDS["prompt"], *_LIKELY["prompt"]), without_nulls(row))
+
+
 def spread(row: dict[str, Any], names: FieldNames) -> dict[str, Any]:
     """Return a row with the fields of the object that it asks, and of its ``outputs``, as its own. A row that asks
     something else is unchanged, and so is an object that somebody named."""
     holder = next((each for each in _HOLDERS if isinstance(_parsed(row.get(each)), dict) and each not in names), "")
-    if not holder or _named((*FIELDS["prompt"], *_LIKELY["prompt"]), without_nulls(without(row, holder))):
+    if not holder or question_of(without(row, holder)):
         return _with_choices(row, names)
     parts = {name: part for name in (holder, "outputs") if isinstance(part := _parsed(row.get(name)), dict)}
     row, told = without(row, *parts), parts.get("outputs", {})

@@ -45,7 +45,7 @@ from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
-    from dashboard.experiments.experiments_page import FindPanel
+    from dashboard.experiments.find_panel import FindPanel, Start
     from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
     from fsd_core.storage.tables import JobRow, WorkerRow
@@ -84,15 +84,6 @@ def _chosen_fields(act: Act) -> FieldNames:
         return USUAL_FIELDS
     fields: dict[str, Any] = dict.fromkeys(FIELDS) | {"prompt": ""}
     return USUAL_FIELDS._replace(**fields | {own: str(name) for name, own in said.items() if own in FIELDS})
-
-
-class Start(NamedTuple):
-    """What a click on one button does with a dropped file: it is added, and then this is begun on it."""
-
-    action: str
-    text: str
-    margin: str = ""
-    """points of accuracy that a search may lose"""
 
 
 def checked_html(

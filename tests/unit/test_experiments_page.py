@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from dashboard.experiments.experiments_page import calibration_of, time_left
+from dashboard.experiments.experiments_page import time_left
+from dashboard.experiments.find_panel import calibration_of
 from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.calibration.planning import CalibrationStep, Outcome

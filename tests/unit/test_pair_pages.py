@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.experiments.experiment_form import ExperimentForm
-from dashboard.experiments.experiments_page import FindPanel
+from dashboard.experiments.find_panel import FindPanel
 from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html, pair_lists
 from dashboard.ui.fields import pair_badges, pair_choices, pair_defaults
 from dashboard.ui.view import Asked, Question, Values

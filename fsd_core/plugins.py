@@ -104,11 +104,11 @@ def parts(door: str, page: str | None = None) -> list[Any]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Return the folders that have the packages of the features in use, with their templates and scripts."""
+    """Return the folders of the features in use, each with its style sheets, scripts and templates."""
     paths = (path for it in plugins() for path in (it.page, *it.sections.values()) if path)
     packages = dict.fromkeys(path.partition(":")[0].rpartition(".")[0] for path in paths)
     specs = [find_spec(package) for package in packages]
-    return tuple(dict.fromkeys(Path(str(spec.origin)).parents[1] for spec in specs if spec is not None))
+    return tuple(dict.fromkeys(Path(str(spec.origin)).parent for spec in specs if spec is not None))
 
 
 class Registry(Mapping[str, Thing], Generic[Thing]):

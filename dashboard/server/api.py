@@ -42,11 +42,11 @@ from fsd_core.errors import (
     UnknownName,
 )
 from fsd_core.middleware import NOTHING_HERE, READING_METHODS, AllowList, looks_for_page, refuse
-from fsd_core.reports import markdown_html
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.review_service import ReviewService
 from fsd_core.settings import MLFLOW_PATH
+from fsd_core.texts import markdown_html
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings

@@ -7,20 +7,18 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.frozen import text_hash
 from fsd_core.plots.printed import plain_title, printed
 from fsd_core.storage.catalogue import ReportFigure, ReportRun, ReportView
-from fsd_core.texts import slug
+from fsd_core.texts import markdown_html
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
@@ -105,22 +103,6 @@ def figure_svg(report: ReportView, index: int) -> bytes:
     except ValueError:
         raise DataDamaged(f"Figure {index} of the report {report.row.id} cannot be drawn: save it again.") from None
     return printed(figure, "svg")
-
-
-def markdown_html(text: str, anchors: bool = False) -> str:
-    """Return Markdown as HTML, with ``anchors`` of its headings. HTML in the text is text, and a picture is a link, so
-    that nothing is fetched."""
-    markdown = _markdown()
-    tokens = markdown.parse(text)
-    for opening, heading in pairwise(tokens) if anchors else ():
-        if opening.type == "heading_open":
-            opening.attrSet("id", slug(heading.content, len(heading.content)))
-    return markdown.renderer.render(tokens, markdown.options, {})
-
-
-@cache
-def _markdown() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["image"])
 
 
 @cache

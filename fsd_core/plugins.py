@@ -60,8 +60,9 @@ class Plugin:
     page: str = ""
     """a ``dashboard.ui.page.Page``"""
     sections: Mapping[str, str] = field(default_factory=dict)
-    """classes of folded parts of pages, by the page's path. Each is made of the repository and what is called after a
-    change, and has ``listen(view)``."""
+    """classes of folded parts of pages (``dashboard.ui.view.Part``), by the page's path. Each is made of the repository
+    and what is called after a change, and has ``listen(view, fields, query)``: ``query`` returns that of the page's
+    address, of the values of ``fields`` at a click."""
     links: Mapping[str, str] = field(default_factory=dict)
     """functions of a person, by a page's path: the (address, text) of files that the end of the page links to"""
     note: str = ""

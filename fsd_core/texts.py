@@ -10,16 +10,12 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
 
 from fsd_core.errors import HALF_OR_NUL, Malformed, UnknownName
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
 
 LONGEST_ID = 200
 
@@ -115,19 +111,14 @@ def slug(text: str, longest: int) -> str:
 def markdown_html(text: str, anchors: bool = False) -> str:
     """Return Markdown as HTML, with ``anchors`` of its headings. HTML in the text is text, and a picture is a link, so
     that nothing is fetched."""
-    markdown = _markdown()
+    from markdown_it import MarkdownIt  # of the pages, and of figures in the library
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["image"])
     tokens = markdown.parse(text)
     for opening, heading in pairwise(tokens) if anchors else ():
         if opening.type == "heading_open":
             opening.attrSet("id", slug(heading.content, len(heading.content)))
     return markdown.renderer.render(tokens, markdown.options, {})
-
-
-@cache
-def _markdown() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # of the pages, and of figures in the library
-
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["image"])
 
 
 def decimals(value: float, low: float | None, high: float | None) -> int:

@@ -335,7 +335,6 @@ _OPEN = {
         r"/gradio_api/app_id",  # polled until a lost server answers again
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
         r"/export/figure\.(png|svg|pdf|html)|/embed/figure",
-        r"/export/report\.(html|svg)",
         r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/api_call.py)
         r"/export/review\.(csv|jsonl)|/export/task\.jsonl",
         r"/api/v1|/reference",

@@ -95,7 +95,6 @@ _SHEETS = (
     "settings/settings.css",
     "start/start.css",
     "review/review.css",
-    "reports/reports.css",
     "people/people.css",
 )
 _OF_FEATURES = (sheet for folder in folders() for sheet in sorted(folder.glob("*.css")))

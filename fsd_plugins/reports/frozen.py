@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
     from fsd_core.storage.repository import Repository
 
+_FOLDER = Path(__file__).parent
+
 
 class ChangedRuns(NamedTuple):
     """Runs of a report that are no longer as they were when it was saved."""
@@ -79,8 +81,8 @@ def _plain_data(value: Any) -> Any:
 def report_body(report: ReportView, changes: ChangedRuns, address: Callable[[int], str]) -> str:
     """Return text, figures, tables and runs. ``address`` returns where the picture of a figure is, by its index."""
     pictures = [(figure.title, address(index)) for index, figure in enumerate(report.content.figures)]
-    template = _templates().get_template("report.html").module
-    return str(template.body(report, Markup(markdown_html(report.content.text)), pictures, changes))  # pyright: ignore[reportAttributeAccessIssue]
+    runs = [(run.name, run.id, run.digest) for run in report.content.runs]
+    return str(_template().body(report, Markup(markdown_html(report.content.text)), pictures, changes, runs))
 
 
 def report_html(repository: Repository, report: ReportView) -> str:
@@ -90,8 +92,8 @@ def report_html(repository: Repository, report: ReportView) -> str:
         return f"data:image/svg+xml;base64,{base64.b64encode(figure_svg(report, index)).decode()}"
 
     body = report_body(report, changed_runs(repository, report.content.runs), inside)
-    template = _templates().get_template("report.html").module
-    return str(template.page(report.row.title, Markup(body))).lstrip()  # pyright: ignore[reportAttributeAccessIssue]
+    styles = (_FOLDER / "reports.css").read_text(encoding="utf-8")
+    return str(_template().page(report.row.title, Markup(styles), Markup(body))).lstrip()
 
 
 def figure_svg(report: ReportView, index: int) -> bytes:
@@ -106,5 +108,6 @@ def figure_svg(report: ReportView, index: int) -> bytes:
 
 
 @cache
-def _templates() -> Environment:
-    return Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
+def _template() -> Any:
+    templates = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    return templates.get_template("report.html").module

@@ -30,13 +30,12 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dashboard import people, reports, settings, start
+from dashboard import people, settings, start
 from dashboard.compare import compare_page
 from dashboard.compare.export import export_routes, figure_routes
 from dashboard.experiments import experiments_page
 from dashboard.experiments.custom_tasks_panel import task_routes
 from dashboard.playground import playground_page
-from dashboard.reports import report_routes
 from dashboard.review import opened_proposal, review_page
 from dashboard.review.review_page import log_routes
 from dashboard.runs import runs_page
@@ -250,7 +249,6 @@ PAGES = (
     Page("Runs", "runs", runs_page.build),
     Page("Settings", "settings", settings.build),
     Page("Review", "review", review_page.build),
-    Page("Reports", "reports", reports.build),
     *parts("page"),
     Page("People", "people", people.build, needs_accounts=True),
 )
@@ -305,7 +303,6 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(reference_routes())
     app.include_router(export_routes(repository))
     app.include_router(figure_routes(repository))
-    app.include_router(report_routes(repository))
     app.include_router(log_routes(repository))
     app.include_router(task_routes(repository))
     for router in of_features:

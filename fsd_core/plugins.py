@@ -60,8 +60,9 @@ class Plugin:
     page: str = ""
     """a ``dashboard.ui.page.Page``"""
     sections: Mapping[str, str] = field(default_factory=dict)
-    """classes of folded parts of pages, by the page's path. Each is made of the repository and what is called after a
-    change, and has ``listen(view)``."""
+    """classes of folded parts of pages (``dashboard.ui.view.Part``), by the page's path. Each is made of the repository
+    and what is called after a change, and has ``listen(view, fields, query)``: ``query`` returns that of the page's
+    address, of the values of ``fields`` at a click."""
     links: Mapping[str, str] = field(default_factory=dict)
     """functions of a person, by a page's path: the (address, text) of files that the end of the page links to"""
     note: str = ""
@@ -104,11 +105,11 @@ def parts(door: str, page: str | None = None) -> list[Any]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Return the folders that have the packages of the features in use, with their templates and scripts."""
+    """Return the folders of the features in use, each with its style sheets, scripts and templates."""
     paths = (path for it in plugins() for path in (it.page, *it.sections.values()) if path)
     packages = dict.fromkeys(path.partition(":")[0].rpartition(".")[0] for path in paths)
     specs = [find_spec(package) for package in packages]
-    return tuple(dict.fromkeys(Path(str(spec.origin)).parents[1] for spec in specs if spec is not None))
+    return tuple(dict.fromkeys(Path(str(spec.origin)).parent for spec in specs if spec is not None))
 
 
 class Registry(Mapping[str, Thing], Generic[Thing]):

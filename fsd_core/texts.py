@@ -10,6 +10,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
@@ -105,6 +106,19 @@ MOST_DECIMALS = 6
 def slug(text: str, longest: int) -> str:
     """Return a text as small letters, digits and hyphens between them, at most ``longest``; empty if it has none."""
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].strip("-")
+
+
+def markdown_html(text: str, anchors: bool = False) -> str:
+    """Return Markdown as HTML, with ``anchors`` of its headings. HTML in the text is text, and a picture is a link, so
+    that nothing is fetched."""
+    from markdown_it import MarkdownIt  # of the pages, and of figures in the library
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["image"])
+    tokens = markdown.parse(text)
+    for opening, heading in pairwise(tokens) if anchors else ():
+        if opening.type == "heading_open":
+            opening.attrSet("id", slug(heading.content, len(heading.content)))
+    return markdown.renderer.render(tokens, markdown.options, {})
 
 
 def decimals(value: float, low: float | None, high: float | None) -> int:

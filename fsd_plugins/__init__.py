@@ -6,6 +6,14 @@
 from fsd_core.plugins import Plugin
 
 PLUGINS = (
+    Plugin(
+        "reports",
+        commands="fsd_plugins.reports.commands:add_to",
+        actions="fsd_plugins.reports.actions",
+        page="fsd_plugins.reports.page:PAGE",
+        sections={"compare": "fsd_plugins.reports.section:ReportForm"},
+        routes="fsd_plugins.reports.page:routes",
+    ),
     Plugin("theory", page="fsd_plugins.theory.page:PAGE"),
     Plugin(
         "workspaces",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import gradio as gr
 from typing_extensions import TypedDict
@@ -25,9 +25,7 @@ from dashboard.compare.compared_runs import (
 )
 from dashboard.compare.comparison_html import answers_html, no_runs_html, sentence_html, warnings_html
 from dashboard.compare.export import (
-    INTERVALS,
     NamedPrompt,
-    cell_lines,
     links_html,
     named_margin,
     named_prompt,
@@ -46,22 +44,18 @@ from dashboard.compare.sections import (
     Section,
     SettingsSection,
 )
-from dashboard.tables.run_record import settings_table
 from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, show
 from dashboard.ui.templates import Html, addressed, joined, render, script
 from dashboard.ui.view import Asked, Part, Polled, Updates, Values, View, digest, together
 from fsd_core.actions.action import Ask, action
 from fsd_core.analysis.cells import run_names
-from fsd_core.analysis.matching import caption, match, tables
-from fsd_core.errors import FsdError, NotGiven, UnknownChoice, UnknownName
-from fsd_core.frozen import check_fields
+from fsd_core.errors import FsdError, NotGiven, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.plots import trade_offs
-from fsd_core.plots.trade_offs import FIRST_FIGURE, named_figure
-from fsd_core.reports import frozen_figure, frozen_runs
-from fsd_core.storage.catalogue import LONGEST_REPORT_TEXT, LONGEST_REPORT_TITLE, ReportContent, ReportTable
-from fsd_core.texts import Id, whole
+from fsd_core.plots.trade_offs import FIRST_FIGURE
+from fsd_core.plugins import parts
+from fsd_core.texts import Id
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -162,125 +156,6 @@ class AnswerPanel(Part):
         return updates
 
 
-_FIGURES = {
-    "tradeoff": "Accuracy against throughput", "acceptance_rate": "Acceptance rate against threshold",
-    "acceptance_length": "Acceptance length against threshold", "answers": "Answers relative to the baseline",
-    "throughput": "Throughput relative to the baseline", "positions": "Acceptance at each draft position",
-    "requests": "Acceptance over requests", "matched": "Curves at matched points",
-    "equal_accuracy": "Cost at equal accuracy", "draft_lengths": "Speed over the draft length",
-    "divergences": "Divergences of the loosest setting",
-}  # fmt: skip
-_TABLES = {"metrics": "Metrics (table)", "settings": "Settings (table)", "matched_points": "Matched points (tables)"}
-PARTS: Mapping[str, str] = _FIGURES | _TABLES
-"""titles of the parts, by name"""
-
-
-def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: Iterable[str]) -> ReportContent:
-    """Return a report of a comparison with these parts of it, as it is now. Figures that would be empty are left out.
-
-    Raises ``InvalidSetting`` for an unknown part, or a title or text that is missing or too long.
-    """
-    names = list(dict.fromkeys(parts))
-    if unknown := [name for name in names if name not in PARTS]:
-        raise UnknownChoice(f"There is no part '{unknown[0][:40]}' of a comparison: expected {', '.join(PARTS)}.")
-    if not comparison.runs:
-        raise NotGiven("A report is of runs, and none is compared: choose runs first.")
-    margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
-    compared_runs = comparison.runs, comparison.baseline, comparison.prompts
-    figures = [
-        named_figure(name, *compared_runs, margin=margin, marked=comparison.best) for name in names if name in _FIGURES
-    ]
-    made = {"metrics": _metrics, "settings": _settings, "matched_points": _matched}
-    return check_fields(
-        ReportContent,
-        {"title": "Title", "text": "Text"},
-        title=whole(title.strip()),
-        text=whole(text),
-        subject=comparison.subject,
-        query=query_of(comparison.runs, comparison.baseline, comparison.margin),
-        runs=frozen_runs(comparison.runs, run_names(comparison.runs)),
-        figures=[frozen_figure(figure) for figure in figures if figure.data],
-        tables=[table for name in names if name in made for table in made[name](comparison)],
-    )
-
-
-def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
-    columns = comparison.columns
-    metrics = [first.metric for first, *_ in columns]
-    titles = [f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in metrics]
-    rows = [
-        [row.name + " (baseline)" * row.is_baseline, *("\n".join(cell_lines(cell)) for cell in cells)]
-        for row, *cells in zip(comparison.rows, *columns, strict=True)
-    ]
-    note = " ".join([INTERVALS, *comparison.footnotes])
-    return [ReportTable(title="Metrics", columns=["Setting", *titles], rows=rows, note=note)]
-
-
-def _settings(comparison: ComparedRuns) -> list[ReportTable]:
-    table = settings_table(comparison.runs, differences_only=True)
-    rows = [[row.name, *values] for row, values in zip(comparison.rows, table.rows, strict=True)]
-    note = f"{table.hidden} settings are the same in all runs." if table.hidden else ""
-    return [ReportTable(title="Settings", columns=["Setting", *table.columns], rows=rows, note=note)]
-
-
-def _matched(comparison: ComparedRuns) -> list[ReportTable]:
-    matched = match(comparison.runs, comparison.baseline, comparison.prompts)
-    return [
-        ReportTable(
-            title=table.title,
-            columns=["Rule", *table.columns],
-            rows=[
-                [name, *(f"{cell.value or '–'}" + (f" ({cell.ends})" if cell.ends else "") for cell in cells)]
-                for name, cells in table.rows
-            ],
-            note=" ".join([*table.verdicts, caption(matched)]),
-        )
-        for table in tables(matched)
-    ]
-
-
-_FIRST = ["tradeoff", "throughput", "metrics"]
-
-
-class ReportForm(Part):
-    """The folded form and its button."""
-
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
-        with gr.Accordion("Save as a report", open=False, elem_id="save-report"):
-            self.report_title = gr.Textbox(
-                label="Report title", placeholder="What the report is about", max_length=LONGEST_REPORT_TITLE,
-                max_lines=1,
-            )  # fmt: skip
-            self.text = gr.Textbox(
-                label="Report text", placeholder="Markdown: what was measured, and what follows from it", lines=5,
-                max_lines=20, max_length=LONGEST_REPORT_TEXT,
-            )  # fmt: skip
-            self.kept = gr.CheckboxGroup([(title, name) for name, title in PARTS.items()], value=_FIRST, label="Keep")
-            with gr.Row():
-                self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
-            self.answer = show()
-        self.forms = [self.report_title, self.text, self.kept]
-        self.outputs = [self.answer]
-
-    def listen(self, view: View, link: gr.Textbox) -> None:
-        """Attach the event. ``link`` holds the address of the comparison at a click."""
-
-        def save(values: Values, asked: Asked) -> Updates:
-            query = {name: found[0] for name, found in parse_qs(urlsplit(str(values[link])).query).items()}
-            comparison = compare(
-                self.repository, named_runs(query.get("runs", "")), query.get("baseline"),
-                named_margin(query.get("margin", "")),
-            )  # fmt: skip
-            title, text = str(values[self.report_title] or ""), str(values[self.text] or "")
-            content = frozen_comparison(comparison, title, text, values[self.kept])
-            self.repository.add_report(values.key, content, asked.person.name)
-            asked.used(values, self.report_title, self.text)
-            return {self.answer: render("compare/comparison.html", "saved_report", values.key, content.title)}
-
-        view.button(self.button, "save report", [*self.forms, link], save, self.answer)
-
-
 OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100
 REFRESH_SECONDS = 5.0
@@ -344,7 +219,7 @@ class ComparePage:
             self.answer = AnswerPanel()
             self._build_link()
             self._build_tabs()
-            self.report = ReportForm(repository)
+            self.further = [make(repository, self._compared.forget) for make in parts("sections", "compare")]
         self.views = SavedViewsPanel(
             repository, "compare", "Choose runs, a baseline and a margin, type a name, and save them for the team."
         )
@@ -389,8 +264,8 @@ class ComparePage:
         self.answer.listen(view)
         for section in self.sections:
             section.listen(view)
-        self.report.listen(view, self.link)
-        self.views.listen(view, [self.link], self._query_at)
+        for panel in (*self.further, self.views):
+            panel.listen(view, [self.link], self._query_at)
         # Of ticks and an experiment, the later choice counts.
         self.experiment.change(
             None, self.experiment, None, js=_WANT_EXPERIMENT, trigger_mode="multiple", **PRIVATE_EVENT
@@ -401,7 +276,7 @@ class ComparePage:
             self.subject, self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results,
             *self.tabs.values(), self.link, self.exports, self.clock,
         ]  # fmt: skip
-        view.listen(self.redraw, *together([self.answer, self.report, self.views, *self.sections], fields, outputs))
+        view.listen(self.redraw, *together([self.answer, self.views, *self.further, *self.sections], fields, outputs))
 
     # --- what is asked -------------------------------------------------------------------------------------------
 

@@ -120,8 +120,8 @@ class RunList(ListPage):
         self.latest = self._polled = Polled(self.found, _POLL_SECONDS / 2)
         self.log = show(elem_id="runs-log")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-        self.forms = self.views.forms
-        self.outputs = [*self.outputs, *self._by_value.values(), self.log, self.clock, *self.views.outputs]
+        further = [*self.outputs, *self._by_value.values(), self.log, self.clock]
+        _, self.outputs, self.forms = together([self.views, *self.sections], outputs=further)
 
     def more_fields(self) -> dict[str, Any]:
         """Return the fields beside the search, by their names in an address."""
@@ -153,9 +153,8 @@ class RunList(ListPage):
         """Attach the events."""
         super().listen(view)
         view.on(self.clock.tick)
-        self.views.listen(view, self.fields, self.query)
-        for section in self.sections:
-            section.listen(view)
+        for section in (self.views, *self.sections):
+            section.listen(view, self.fields, self.query)
 
     def _forget(self) -> None:
         """Read anew what runs there are."""

@@ -42,11 +42,11 @@ from fsd_core.errors import (
     UnknownName,
 )
 from fsd_core.middleware import NOTHING_HERE, READING_METHODS, AllowList, looks_for_page, refuse
-from fsd_core.reports import markdown_html
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.review_service import ReviewService
 from fsd_core.settings import MLFLOW_PATH
+from fsd_core.texts import markdown_html
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -335,7 +335,6 @@ _OPEN = {
         r"/gradio_api/app_id",  # polled until a lost server answers again
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
         r"/export/figure\.(png|svg|pdf|html)|/embed/figure",
-        r"/export/report\.(html|svg)",
         r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/api_call.py)
         r"/export/review\.(csv|jsonl)|/export/task\.jsonl",
         r"/api/v1|/reference",

@@ -258,7 +258,7 @@ _NEEDS = {
         "custom task": "Adding a task", "dropped file": "Adding a task", "fetch": "Fetching a task",
         "keep prompt": "Adding a prompt", "measure bounds": "Measuring bounds",
         "check models": "Checking models", "score again": "Scoring again", "save view": "Saving a view",
-        "rename-view": "Renaming a view", "save report": "Saving a report", "make a use": "Making a use",
+        "rename-view": "Renaming a view", "make a use": "Making a use",
         "propose": "Proposing a setting", "choose evidence": "Choosing other evidence", "comment": "Commenting",
         "ask for verdicts": "Asking for a review", "waive": "Answering for a requirement",
         "vote": "Voting", "stop voting": "Voting",

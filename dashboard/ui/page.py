@@ -23,6 +23,7 @@ from dashboard.ui.components import notice, page_load, page_note, show
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import CHOICE_EVENT, digest, person_of
 from fsd_core.errors import FsdError
+from fsd_core.plugins import folders
 from fsd_core.roles import Person
 
 if TYPE_CHECKING:
@@ -94,11 +95,11 @@ _SHEETS = (
     "settings/settings.css",
     "start/start.css",
     "review/review.css",
-    "reports/reports.css",
     "people/people.css",
 )
+_OF_FEATURES = (sheet for folder in folders() for sheet in sorted(folder.glob("*.css")))
 # Given to Gradio as a whole: it prefixes every rule with its own class, without which its resets would win.
-STYLE_SHEETS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
+STYLE_SHEETS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in (*_SHEETS, *_OF_FEATURES))
 _SCRIPTS = ("drafts.js", "said.js", "view.js", "tokens.js", "sharing.js", "terms.js", "focus.js")
 HEAD = "".join(f"<script>{(_FOLDER / script).read_text(encoding='utf-8')}</script>" for script in _SCRIPTS)
 FAVICON = _FOLDER / "favicon.svg"

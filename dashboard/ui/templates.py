@@ -144,7 +144,7 @@ def render(file: str, macro: str, *values: object, **named: object) -> Html:
 
 
 def frozen_html(body: str) -> Html:
-    """Return the body of a report, in which :mod:`fsd_core.reports` has escaped every text, for a page."""
+    """Return HTML in which every text has been escaped elsewhere, for a page."""
     return Html(body.translate(_TEMPLATE_CHARACTERS))
 
 
@@ -155,7 +155,8 @@ def document(file: str, macro: str, styles: str, **named: object) -> str:
 
 def _room_of(file: str) -> Path:
     """Return the path of a file ``room/…``, of a page or of a feature beside the core."""
-    return next((path for folder in (_DASHBOARD, *folders()) if (path := folder / file).is_file()), _DASHBOARD / file)
+    rooms = (_DASHBOARD, *(folder.parent for folder in folders()))
+    return next((path for folder in rooms if (path := folder / file).is_file()), _DASHBOARD / file)
 
 
 def script(file: str, **values: object) -> str:

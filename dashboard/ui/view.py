@@ -355,12 +355,12 @@ class View:
     def button(
         self, button: gr.Button, name: str, fields: Sequence[Any],
         handler: Callable[[Values, Asked], Updates | None], place: gr.HTML | None = None, js: str | None = None,
-        barred: gr.HTML | None = None,
+        barred: gr.HTML | None = None, needs: tuple[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Let ``handler`` do what a button is for, with the values that ``fields`` had at the click.
 
         Whoever has not the role for it sees it disabled, and the reason at ``barred``, by default ``place``.
-        ``js`` is a script that acts with these values, in place of the usual one.
+        ``js`` is a script that acts with these values, in place of the usual one. ``needs`` is as of :meth:`act`.
         """
 
         def press(act: Act, asked: Asked) -> Updates | None:
@@ -368,8 +368,8 @@ class View:
 
         secret = any(map(_is_secret, fields))
         self.by_script(button.click, fields, js or script("ui/press.js", NAME=name, SECRET=secret))
-        self.act(name, press, place)
-        if refusal(NOBODY, name):
+        self.act(name, press, place, needs)
+        if refusal(NOBODY, name, self._check_role):
             self._buttons[button] = name, barred or place or self._place
 
     def by_script(self, trigger: Any, fields: Sequence[Any], js: str) -> None:
@@ -500,7 +500,7 @@ class View:
         """Return what disables the buttons of acts for other roles, with the reasons, as far as the page differs."""
         opening, reasons, barred = asked.differs("barred"), dict[gr.HTML, dict[str, None]](), Updates()
         for button, (name, place) in self._buttons.items():
-            reason = refusal(asked.person, name)
+            reason = refusal(asked.person, name, self._check_role)
             drawn: dict[str, Any] = {"interactive": True} | getattr(updates.get(button), "constructor_args", {})
             if opening or (reason and button in updates):
                 barred[button] = gr.Button(**drawn | {"interactive": drawn["interactive"] and not reason})

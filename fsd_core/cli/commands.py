@@ -31,7 +31,6 @@ from fsd_core.cli.action_commands import add_commands
 from fsd_core.cli.catalogue_commands import endpoints
 from fsd_core.cli.catalogue_commands import pairs as model_pairs
 from fsd_core.cli.catalogue_commands import task as own_tasks
-from fsd_core.cli.result_commands import reports
 from fsd_core.cli.team_commands import reviews, tokens, users
 from fsd_core.cli.upkeep_commands import database
 from fsd_core.config.options import METHOD_OPTIONS
@@ -47,7 +46,6 @@ app.add_typer(tokens, name="tokens")
 app.add_typer(own_tasks, name="task")
 app.add_typer(model_pairs, name="pairs")
 app.add_typer(endpoints, name="endpoints")
-app.add_typer(reports, name="reports")
 app.add_typer(reviews, name="review")
 for module in (pair_actions, engine_actions):
     add_commands(app, actions_in(module))

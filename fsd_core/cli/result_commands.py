@@ -1,4 +1,4 @@
-"""Commands on traces and results: ``record``, ``replay``, ``import-results`` and ``reports``."""
+"""Commands on traces: ``record`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fsd_core.cli import common, output
-from fsd_core.cli.action_commands import lazy_group
 from fsd_core.cli.output import progress_bar
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, checked, method
 from fsd_core.errors import NotGiven, Unwritable
 from fsd_core.settings import get_settings
 from fsd_core.texts import DASH, count, written
-from fsd_core.worker import run_actions
 
 if TYPE_CHECKING:
     from fsd_core.replays.prediction import Prediction
@@ -239,31 +237,3 @@ def _write(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise Unwritable(f"{file} could not be written: {error.strerror}.") from None
-
-
-_OPTIONS: dict[str, Any] = common.TYPER_OPTIONS
-reports = typer.Typer(cls=lazy_group("fsd_core.actions.kept"), help="Reports that were saved on the pages.", **_OPTIONS)
-
-
-@reports.command("export")
-def export_report(
-    id: Annotated[str, typer.Argument(help="Id of a report, as `reports list` shows it.")],
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="HTML file to write, which must not exist.")],
-) -> None:
-    """Write a report as one HTML file, which opens without a network."""
-    from fsd_core.library.text_decoder import need
-
-    for package in ("plotly", "jinja2", "markdown_it"):
-        need(package, "Exporting a report")
-    from fsd_core.reports import report_html
-
-    repository = run_actions.open_repository(get_settings())
-    text = report_html(repository, repository.report(id.lower()))
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise Unwritable(f"{out} exists already: name a new file.") from None
-    except OSError as error:
-        raise Unwritable(f"{out} cannot be written ({error.strerror}): check the folder and its disk.") from error
-    print(out)

@@ -197,7 +197,7 @@ _Id = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
 
 
 class ReportRun(Frozen):
-    """A run as it was. ``digest`` identifies its measurement (:func:`fsd_core.reports.run_digest`)."""
+    """A run as it was. ``digest`` identifies its measurement."""
 
     id: _Id
     name: str

@@ -11,7 +11,7 @@ import gradio as gr
 from dashboard.ui.components import notice, show
 from dashboard.ui.fields import UPLOAD, uploaded
 from dashboard.ui.templates import Html, render, script
-from dashboard.ui.view import Act, Asked, Updates, View
+from dashboard.ui.view import Act, Asked, Part, Updates, View
 from fsd_core.rules.measured import LONGEST_SERIES_NAME
 from fsd_core.texts import count
 from fsd_plugins.results.reading import RESULT_TOOLS, ReadFile, added_text, import_results, read_result
@@ -24,7 +24,7 @@ _FILE, _ACT = "results/import_results.html", "import results"
 _LISTED = 10
 
 
-class ImportPanel:
+class ImportPanel(Part):
     """The panel's components as attributes, and what a person does with it."""
 
     def __init__(self, repository: Repository, forget: Callable[[], None]) -> None:
@@ -40,8 +40,8 @@ class ImportPanel:
             self.file = show(render(_FILE, "file_field"), js_on_load=UPLOAD, elem_id="result-file")
             self.answer = show(elem_id="import-answer")
 
-    def listen(self, view: View) -> None:
-        """Attach the event."""
+    def listen(self, view: View, *_: object) -> None:
+        """Attach the event, whatever the page shows."""
         fields = [self.task, self.model, self.family]
         view.by_script(self.file.click, fields, script("results/send_results.js", NAME=_ACT))
         view.act(_ACT, self.check_or_add, self.answer, needs=("author", "Importing results"))

@@ -22,7 +22,6 @@ from sqlalchemy import make_url, update
 from fsd_core import tracking
 from fsd_core.errors import TrackingUnavailable
 from fsd_core.provenance import run_url
-from fsd_core.reports import changed_runs, frozen_runs
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
@@ -33,6 +32,7 @@ from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import RunRow, SettingRow
 from fsd_core.tracking import NOTHING_DRAFTED, MlflowMirror, create_store, prepare_store, write_figures
 from fsd_core.worker.worker import Mirroring
+from fsd_plugins.reports.frozen import changed_runs, frozen_runs
 from fsd_plugins.workspaces.exporting import export
 from fsd_plugins.workspaces.importing import import_file
 from tests.tools import plausible

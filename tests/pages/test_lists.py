@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from dashboard.compare.compare_page import frozen_comparison
 from dashboard.compare.compared_runs import compare
 from fsd_core import accounts
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_plugins.reports.section import frozen_comparison
 from tests.tools.plausible import add_finished, sweep
 from tests.tools.shown_page import Application, ShownPage
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Table
 
-from dashboard.compare.compare_page import PARTS, frozen_comparison
 from dashboard.compare.compared_runs import compare
 from dashboard.tables.prompt_pairs import _marking
 from dashboard.ui.components import LOOKS, refusal
@@ -27,6 +26,7 @@ from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import Base, Utc
 from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
+from fsd_plugins.reports.section import PARTS, frozen_comparison
 from tests.tools.every_page import every_page
 from tests.tools.plausible import add_finished, filled_file, sweep
 from tests.tools.shown_page import Application, Read, ShownPage
@@ -315,7 +315,7 @@ def test_the_role_itself_does_it_once(
     send(page, deed, lived.names)
     answered = page.answered.replace("Withdrawing it is for its author, Ann, and for admins.", "")
     for name, _ in page.built.view._buttons.values():  # why others are disabled
-        answered = answered.replace(refusal(page.person, name) or "\0", "")
+        answered = answered.replace(refusal(page.person, name, page.built.view._check_role) or "\0", "")
     assert not re.search(REFUSED, answered)
     assert (after := stored(repository)) != before
     page.again()
@@ -335,11 +335,11 @@ def test_who_may_not_do_a_thing_sees_it_disabled_with_the_reason(
             if act not in needs or act in ("withdraw", "choose evidence") or not page._is_visible(button):
                 continue
             seen.add(act)
-            if not person.may(needs[act]):
+            reason = refusal(person, act, page.built.view._check_role)
+            assert bool(reason) is not person.may(needs[act]), f"{act} on {address}"
+            if reason:
                 assert page._prop(button, "interactive") is False, f"{act} on {address}"
-                assert refusal(person, act) in page.text, f"{act} on {address}"
-            else:
-                assert not refusal(person, act)
+                assert reason in page.text, f"{act} on {address}"
         for one in page.elements("button"):
             if (act := str(one.attributes.get("data-act"))) in needs and not act.endswith(("view", "report")):
                 seen.add(act)
@@ -350,7 +350,7 @@ def test_who_may_not_do_a_thing_sees_it_disabled_with_the_reason(
             if act := fields.attributes.get("data-needs"):
                 seen.add(act)
                 assert bool(page.barred.get(act)) is not person.may("author"), f"{act} on {address}"
-    assert {"custom task", "dropped file", "import results"} < seen
+    assert {"custom task", "dropped file", "import results", "save report"} < seen
     assert seen > {"roll back", "approve", "delete", "waive", "archive", "start", "forget endpoint", "change the use"}
 
 

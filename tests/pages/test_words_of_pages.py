@@ -12,18 +12,19 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from dashboard.compare.export import export_routes
-from dashboard.reports import report_routes
 from dashboard.review.review_page import log_routes
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable
 from fsd_core.metrics import conditions_of
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.settings import Settings
 from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import GenerationRow, MeasurementSessionRow
+from fsd_plugins.reports.page import routes as report_routes
 from tests.tools.every_page import every_page
 from tests.tools.plausible import PROVENANCE, do_prompts, finish, sweep
 from tests.tools.real_tokens import TEXTS, add_run
@@ -376,8 +377,8 @@ def test_a_setting_is_proposed_for_the_first_use_which_the_form_makes(
 @pytest.fixture
 def files(application: Application, repository: Repository) -> TestClient:
     app = FastAPI()
-    for routes in (export_routes, report_routes, log_routes):
-        app.include_router(routes(repository))
+    for router in (export_routes(repository), report_routes(repository, Settings()), log_routes(repository)):
+        app.include_router(router)
     return TestClient(app)
 
 

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from sqlalchemy import String, select, update
 
-from dashboard.compare.compare_page import PARTS, frozen_comparison
 from dashboard.compare.compared_runs import compare
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -19,6 +18,7 @@ from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import Base, MeasurementSessionRow, RunRow
 from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
+from fsd_plugins.reports.section import PARTS, frozen_comparison
 from tests.tools.every_page import EVERY_TAB
 from tests.tools.plausible import add_finished
 

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from dashboard.compare.compare_page import compare_runs, frozen_comparison
+from dashboard.compare.compare_page import compare_runs
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.export import csv_text, latex, markdown
 from dashboard.review.opened_proposal import proposal_html
@@ -44,6 +44,7 @@ from fsd_core.tasks import Example, Score, get_task
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.worker import run_actions
+from fsd_plugins.reports.section import frozen_comparison
 from tests.tools.copies import copy_of
 from tests.unit.test_components import Reader
 

@@ -22,9 +22,9 @@ from dashboard.web import build_app
 from fsd_core import accounts
 from fsd_core.cli import reference
 from fsd_core.cli.commands import application
-from fsd_core.reports import markdown_html
 from fsd_core.settings import Settings
 from fsd_core.storage.repository import Repository
+from fsd_core.texts import markdown_html
 from tests.tools import plausible
 from tests.tools.built import built
 from tests.unit.test_components import Reader

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.compare.compare_page import PARTS, frozen_comparison
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
 from fsd_core.errors import DataDamaged, Malformed, UnknownChoice, UnknownName
-from fsd_core.reports import changed_runs, figure_svg, markdown_html, report_html
 from fsd_core.storage.catalogue import ReportContent
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import ReportRow
+from fsd_core.texts import markdown_html
+from fsd_plugins.reports.frozen import changed_runs, figure_svg, report_html
+from fsd_plugins.reports.section import PARTS, frozen_comparison
 from fsd_plugins.workspaces.exporting import export
 from fsd_plugins.workspaces.importing import import_file
 from tests.tools.plausible import add_finished, new_repository

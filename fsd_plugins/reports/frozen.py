@@ -7,24 +7,24 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.frozen import text_hash
 from fsd_core.plots.printed import plain_title, printed
 from fsd_core.storage.catalogue import ReportFigure, ReportRun, ReportView
-from fsd_core.texts import slug
+from fsd_core.texts import markdown_html
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
     from fsd_core.storage.repository import Repository
+
+_FOLDER = Path(__file__).parent
 
 
 class ChangedRuns(NamedTuple):
@@ -81,8 +81,8 @@ def _plain_data(value: Any) -> Any:
 def report_body(report: ReportView, changes: ChangedRuns, address: Callable[[int], str]) -> str:
     """Return text, figures, tables and runs. ``address`` returns where the picture of a figure is, by its index."""
     pictures = [(figure.title, address(index)) for index, figure in enumerate(report.content.figures)]
-    template = _templates().get_template("report.html").module
-    return str(template.body(report, Markup(markdown_html(report.content.text)), pictures, changes))  # pyright: ignore[reportAttributeAccessIssue]
+    runs = [(run.name, run.id, run.digest) for run in report.content.runs]
+    return str(_template().body(report, Markup(markdown_html(report.content.text)), pictures, changes, runs))
 
 
 def report_html(repository: Repository, report: ReportView) -> str:
@@ -92,8 +92,8 @@ def report_html(repository: Repository, report: ReportView) -> str:
         return f"data:image/svg+xml;base64,{base64.b64encode(figure_svg(report, index)).decode()}"
 
     body = report_body(report, changed_runs(repository, report.content.runs), inside)
-    template = _templates().get_template("report.html").module
-    return str(template.page(report.row.title, Markup(body))).lstrip()  # pyright: ignore[reportAttributeAccessIssue]
+    styles = (_FOLDER / "reports.css").read_text(encoding="utf-8")
+    return str(_template().page(report.row.title, Markup(styles), Markup(body))).lstrip()
 
 
 def figure_svg(report: ReportView, index: int) -> bytes:
@@ -107,22 +107,7 @@ def figure_svg(report: ReportView, index: int) -> bytes:
     return printed(figure, "svg")
 
 
-def markdown_html(text: str, anchors: bool = False) -> str:
-    """Return Markdown as HTML, with ``anchors`` of its headings. HTML in the text is text, and a picture is a link, so
-    that nothing is fetched."""
-    markdown = _markdown()
-    tokens = markdown.parse(text)
-    for opening, heading in pairwise(tokens) if anchors else ():
-        if opening.type == "heading_open":
-            opening.attrSet("id", slug(heading.content, len(heading.content)))
-    return markdown.renderer.render(tokens, markdown.options, {})
-
-
 @cache
-def _markdown() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["image"])
-
-
-@cache
-def _templates() -> Environment:
-    return Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
+def _template() -> Any:
+    templates = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    return templates.get_template("report.html").module

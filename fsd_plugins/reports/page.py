@@ -13,13 +13,14 @@ from dashboard.tables.list_page import Listing, ListPage, orders_of
 from dashboard.ui import components
 from dashboard.ui.api_call import answered
 from dashboard.ui.components import Column, dead_end, heading, notice, show
-from dashboard.ui.templates import Html, copy_link, downloads, frozen_html, joined, render
+from dashboard.ui.page import Page
+from dashboard.ui.templates import Html, copy_link, downloads, frozen_html, render
 from dashboard.ui.view import Act, Asked, Updates, View, together
 from fsd_core.errors import FsdError, Refused, UnknownName
-from fsd_core.reports import changed_runs, figure_svg, report_body, report_html
 from fsd_core.roles import Person, require_person, same_name
 from fsd_core.storage.tables import ReportRow
 from fsd_core.texts import slug
+from fsd_plugins.reports.frozen import changed_runs, figure_svg, report_body, report_html
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -31,7 +32,7 @@ _PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Content-Security-Policy of a picture that is opened by itself"""
 
 
-def report_routes(repository: Repository) -> APIRouter:
+def routes(repository: Repository, settings: Settings) -> APIRouter:
     """Return the routes ``GET /export/report.html`` and ``.svg``. Their query names the report, and the figure."""
     router = APIRouter(prefix="/export", include_in_schema=False)
 
@@ -106,9 +107,8 @@ class ReportsPage:
         changes = changed_runs(self.repository, report.content.runs)
         updates = self._view.only(asked, self._parts, self.report_part)
         if asked.differs("report", report.row.version, changes, asked.person):
-            body = report_body(
-                report, changes, lambda index: f"export/report.svg?report={report.row.id}&figure={index}"
-            )
+            picture = f"export/report.svg?report={report.row.id}&figure="
+            body = report_body(report, changes, lambda index: f"{picture}{index}")
             updates |= {self.head: head_html(report, asked.person), self.opened: frozen_html(body)}
         return updates
 
@@ -138,18 +138,12 @@ def may_delete(report: ReportRow, person: Person) -> bool:
 
 def head_html(report: ReportView, person: Person) -> Html:
     """Return the buttons and links of a report."""
-    question = f"Delete the report “{report.row.title}”? Its runs stay. This cannot be undone."
-    delete = (
-        components.button(_DELETE, "report", report.row.id, "Delete", question)
-        if may_delete(report.row, person)
-        else Html()
-    )
-    files = [(f"export/report.html?report={report.row.id}", "Export HTML")]
-    return render(
-        "reports/reports.html",
-        "head",
-        f"compare?{report.content.query}",
-        joined([downloads(files)]),
-        copy_link(),
-        delete,
-    )
+    delete, comparison = Html(), f"compare?{report.content.query}"
+    if may_delete(report.row, person):
+        question = f"Delete the report “{report.row.title}”? Its runs stay. This cannot be undone."
+        delete = components.button(_DELETE, "report", report.row.id, "Delete", question)
+    files = downloads([(f"export/report.html?report={report.row.id}", "Export HTML")])
+    return render("reports/reports.html", "head", comparison, files, copy_link(), delete)
+
+
+PAGE = Page("Reports", "reports", build)

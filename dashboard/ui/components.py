@@ -71,9 +71,13 @@ def section(title: str) -> Html:
     return render(_PIECES, "section", title)
 
 
-def notice(text: str, tone: str = "") -> Html:
+class Notice(Html):
+    """One sentence in a box."""
+
+
+def notice(text: str, tone: str = "") -> Notice:
     """Return one sentence in a box. ``tone`` is empty, ``warn`` or ``bad``."""
-    return render(_PIECES, "notice", text, tone)
+    return Notice(render(_PIECES, "notice", text, tone))
 
 
 def page_note(text: str) -> Html:

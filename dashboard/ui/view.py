@@ -31,7 +31,7 @@ from gradio.blocks import Block
 from gradio.context import Context
 from pydantic import BaseModel, Field, StringConstraints
 
-from dashboard.ui.components import LOOKS, PRIVATE_EVENT, check_role, notice, page_load, refusal
+from dashboard.ui.components import LOOKS, PRIVATE_EVENT, Notice, check_role, notice, page_load, refusal
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.accounts import person_in
 from fsd_core.actions.action import Action, Ask
@@ -459,8 +459,8 @@ class View:
         for act in question.acts:
             did = self._do(act, asked)
             done |= did
-            answer = str(did.get(self._acts.get(act.name, (None, self._place))[1], ""))
-            if act["id"] and answer.startswith("<p"):  # a sentence
+            answer = did.get(self._acts.get(act.name, (None, self._place))[1])
+            if act["id"] and isinstance(answer, Notice):
                 said[act.key] = answer
         key = digest(list(values.values()), question.wanted)
         try:

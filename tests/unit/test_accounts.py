@@ -360,6 +360,14 @@ def test_people_and_tokens_from_the_command_line(call: Any, monkeypatch: pytest.
     assert call("tokens", "list")[2] == "There are no tokens.\n"
 
 
+@pytest.mark.parametrize("odd", [f"{PASSWORD}\0", f"\udcff\udcfe{PASSWORD}"])
+def test_a_password_that_no_form_can_send_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
+    """Python reads bytes of a pipe that are not UTF-8 as halves of characters."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{odd}\n"))
+    status, _, told = call("users", "add", "Ann")
+    assert (status, told.startswith("error: The password holds")) == (2, True)
+
+
 def test_on_a_terminal_a_password_is_typed_twice_and_not_echoed(tmp_path: Path, repository: Repository) -> None:
     main, terminal = pty.openpty()
     command = [sys.executable, "-m", "fsd_core", "users", "add", "Ann"]

@@ -647,7 +647,8 @@ def test_the_pages_for_passwords(team: Repository, by: By, browser_of: Callable[
     as_program = browser_of().post("/password", data=told, headers={"Authorization": f"Bearer {token}"})
     assert (as_program.status_code, "for people who have signed in" in as_program.text) == (403, True)
 
-    assert here.post("/logout", data={"everywhere": "yes"}).headers["location"] == "/login"
+    left = here.post("/logout", data={"everywhere": "yes"}).headers
+    assert (left["location"], left["clear-site-data"]) == ("/login", '"cache"')  # what "Back" would show
     for browser in (here, there):
         secret = browser.cookies.get(Settings().session_cookie) or ""
         assert accounts.whose_cookie(team, secret) is None

@@ -387,18 +387,19 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     assert system.holder(home / "runs" / f"{id}.lock") is None
 
 
-def alone(repository: Repository) -> str:
+def abandoned(repository: Repository, home: Path) -> str:
+    """An experiment as a command that was killed leaves it."""
     id = repository.create_experiment(SweepConfig(name="Alone", decodings=(DecodingConfig(),)), enqueue=False)
     repository.start_run(repository.experiment(id).runs[0].id, {})
+    (home / "runs").mkdir(exist_ok=True)
+    (home / "runs" / f"{id}.lock").touch()
     return id
 
 
 def test_what_a_process_takes_while_another_looks_is_not_stopped(
     repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id, look = alone(repository), repository.under_way_without_job
-    (home / "runs").mkdir(exist_ok=True)
-    (home / "runs" / f"{id}.lock").touch()
+    id, look = abandoned(repository, home), repository.under_way_without_job
     with ExitStack() as process:
 
         def and_begun(owners: list[str]) -> list[str]:
@@ -414,9 +415,7 @@ def test_what_a_process_takes_while_another_looks_is_not_stopped(
 def test_what_was_resumed_while_another_looks_stays_queued(
     repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id, look = alone(repository), repository.under_way_without_job
-    (home / "runs").mkdir(exist_ok=True)
-    (home / "runs" / f"{id}.lock").touch()
+    id, look = abandoned(repository, home), repository.under_way_without_job
 
     def and_resumed(owners: list[str]) -> list[str]:
         found = look(owners)
@@ -430,8 +429,7 @@ def test_what_was_resumed_while_another_looks_stays_queued(
 
 
 def test_what_another_home_goes_on_with_is_stopped_once_at_most(repository: Repository, home: Path) -> None:
-    id = alone(repository)
-    (home / "runs").mkdir(exist_ok=True)
+    id = abandoned(repository, home)
     (run,) = repository.experiment(id).runs
     (home / "runs" / f"{id}.lock").write_text(json.dumps({"pid": 1, "prompts": {run.id: [2]}}))
     stop_abandoned(repository, home)
@@ -446,9 +444,7 @@ def test_what_another_home_goes_on_with_is_stopped_once_at_most(repository: Repo
 
 
 def test_a_lock_that_cannot_be_read_keeps_no_other_from_being_stopped(repository: Repository, home: Path) -> None:
-    id = alone(repository)
-    (home / "runs").mkdir(exist_ok=True)
-    (home / "runs" / f"{id}.lock").touch()
+    id = abandoned(repository, home)
     (home / "runs" / "0.lock").symlink_to("0.lock")
     stop_abandoned(repository, home)
     assert repository.experiment(id).status == "stopped"
@@ -459,9 +455,7 @@ def test_a_database_that_another_process_holds_is_read_all_the_same(home: Path) 
     upgrade(url)
     with closing(open_database(url, busy_timeout=0.1)) as database:
         repository = Repository(database)
-        id = alone(repository)
-        (home / "runs").mkdir(exist_ok=True)
-        (home / "runs" / f"{id}.lock").touch()
+        id = abandoned(repository, home)
         with closing(sqlite3.connect(home / "held.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             stop_abandoned(repository, home)

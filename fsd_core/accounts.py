@@ -43,6 +43,7 @@ from fsd_core.roles import (
     read_roles,
 )
 from fsd_core.settings import Space
+from fsd_core.texts import whole
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -177,6 +178,8 @@ def _own_name(name: str) -> str:
 
 
 def _hashed(password: str) -> str:
+    if whole(password) != password:
+        raise Malformed("The password holds NUL, or bytes that are not UTF-8, which no form sends: choose another.")
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
         raise OutOfRange(
             f"The password has {len(password)} characters: expected {SHORTEST_PASSWORD} to {LONGEST_PASSWORD}."

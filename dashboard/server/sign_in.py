@@ -126,6 +126,7 @@ def logout_routes(repository: Repository, then: str, cookie: str) -> APIRouter:
             (repository.sign_out_everywhere if everywhere else repository.sign_out)(accounts.digest(secret))
         response = RedirectResponse(root_of(request) + then, 303)
         response.delete_cookie(cookie, httponly=True, **_cookie_options(request))
+        response.headers["Clear-Site-Data"] = '"cache"'  # pages, whose HTML has stored data
         return response
 
     return router

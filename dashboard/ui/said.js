@@ -4,7 +4,7 @@ window.fsdSaid = (() => {
   let said = null;
   const place = () => {
     const buttons = [...document.querySelectorAll('button[data-act][data-id]')]
-      .filter((one) => said && one.dataset.id === said.id && one.checkVisibility());
+      .filter((one) => said && one.dataset.id === said.id && one.dataset.kind === said.kind && one.checkVisibility());
     const button = buttons.find((one) => one.dataset.act === said.act) ?? buttons.at(-1);
     const [box] = document.querySelectorAll('.fsd-said');
     if (box && box.parentElement !== button?.parentElement) box.remove();
@@ -21,7 +21,12 @@ window.fsdSaid = (() => {
   };
   const watch = new MutationObserver(place);
   return {
-    say: (id, act, html) => { said = {id, act, html}; watch.observe(document.body, {childList: true, subtree: true}); place(); },
+    say: (id, act, html, kind) => {
+      document.querySelector('.fsd-said')?.remove();
+      said = {id, act, html, kind};
+      watch.observe(document.body, {childList: true, subtree: true});
+      place();
+    },
     clear: () => { watch.disconnect(); if (said) { said = null; place(); } },
   };
 })();

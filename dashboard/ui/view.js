@@ -112,7 +112,7 @@ window.fsd = (() => {
       for (const one of acts.filter(({key}) => heard.done.includes(key))) {
         if (one.button) one.button.disabled = false;
         drafts.answered(one, heard.kept.includes(one.key));
-        if (heard.said[one.key]) window.fsdSaid.say(one.data.id, one.name, heard.said[one.key]);
+        if (heard.said[one.key]) window.fsdSaid.say(one.data.id, one.name, heard.said[one.key], one.data.kind);
       }
       acts = acts.filter((one) => !heard.done.includes(one.key));
       if (opening) setTimeout(() => document.getElementById('fsd-first')?.remove(), FILLING_MS);

@@ -221,6 +221,9 @@ def match(
     if baseline is None:
         return MatchedComparison(selected, ["No run is chosen."])
     same, notes = on_one_ground(runs, baseline, selected)
+    if selected.timed and (apart := {run.id for run in same if ratio_mixed(run, baseline)} - {baseline.id}):
+        same = [run for run in same if run.id not in apart]
+        notes.append(f"{count(len(apart), 'run')} left out: measured under other conditions than the baseline.")
     target, reference, absent = target_of(same), reference_of(same, baseline), tuple(missing(_drafting_first(same)))
     if target is None or reference is None:
         why = "Neither the target alone nor exact SD is among the finished runs: without one nothing can be matched."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.cells import measured, metrics, ratio_mixed, run_names, shared, speedup, throughput_ratio
 from fsd_core.evaluation.versus import LEAST_TOLD_APART, rank_by_time
-from fsd_core.metrics import MIXED_MARK, listed, mixed_sentence
+from fsd_core.metrics import listed
 from fsd_core.rules import Served
 from fsd_core.statistics.intervals import quotient_interval
 from fsd_core.statistics.paired import Verdict
@@ -55,8 +55,6 @@ class Slowdown(NamedTuple):
     """maximum tokens per round; ``None`` if the topology does not fix it"""
     acceptance: float | None
     """of each drafted token that is judged, to break even on a chain; ``None`` if no value does"""
-    mixed: tuple[str, ...] = ()
-    """the conditions that differ between and within the two runs, so that the times are not one figure"""
 
     def sentence(self) -> str:
         """Return the text that pages show."""
@@ -66,22 +64,23 @@ class Slowdown(NamedTuple):
         elif self.most is not None:
             reach += f", which {self.most} at most cannot reach"
         return (
-            f"{self.time:.2f}×{MIXED_MARK * bool(self.mixed)} the baseline's time per answer: {', '.join(self.parts)}. "
+            f"{self.time:.2f}× the baseline's time per answer: {', '.join(self.parts)}. "
             f"Answers are {self.length:.2f}× as long, a pass brings {self.tokens:.2f} tokens, drafting takes "
             f"{100 * self.draft:.0f} % of a round, and the rest {self.verification:.2f}× that of the baseline's. "
-            f"It would break even at {reach}. {mixed_sentence(self.mixed)}"
-        ).rstrip()
+            f"It would break even at {reach}."
+        )
 
 
 def slowdown(run: RunView, baseline: RunView, prompts: Prompts) -> Slowdown | None:
-    """Return why a run is slower. ``None`` for baselines, and if the interval over the shared prompts does not show it
-    to be slower."""
+    """Return why a run is slower. ``None`` for baselines, for times that cannot be compared, and if the interval over
+    the shared prompts does not show it to be slower."""
     both = shared(run, baseline, prompts)
     done = [i for i in sorted(both[0]) if "failed" not in (both[0][i].outcome, both[1][i].outcome)]
     run_counts, baseline_counts = ([side[i] for i in done] for side in both)
     if (
         not run.decoding.drafter
         or run.id == baseline.id
+        or not _times_compare(run, baseline)
         or not all(_sum(side, "tokens") for side in (run_counts, baseline_counts))
     ):
         return None
@@ -105,8 +104,7 @@ def slowdown(run: RunView, baseline: RunView, prompts: Prompts) -> Slowdown | No
     break_even, most = time * tokens, _max_tokens(run)
     parts = tuple(part for part, ratio in time_without.items() if ratio <= 1) or (ACCEPTANCE,)
     acceptance = _acceptance(run, break_even)
-    mixed = ratio_mixed(run, baseline)
-    return Slowdown(time, length, tokens, draft, verification, parts, break_even, most, acceptance, mixed)
+    return Slowdown(time, length, tokens, draft, verification, parts, break_even, most, acceptance)
 
 
 def _sum(counts: Sequence[PromptCounts], name: str) -> float:
@@ -303,9 +301,16 @@ def comparable_times(
     return {
         run.id: prompts[run.id]
         for run in runs
-        if prompts.get(run.id) and run.pair == baseline.pair and run.config.load == baseline.config.load
-        and not ratio_mixed(run, baseline) and shared(run, baseline, prompts)[0]
-    }  # fmt: skip
+        if prompts.get(run.id) and _times_compare(run, baseline) and shared(run, baseline, prompts)[0]
+    }
+
+
+def _times_compare(run: RunView, baseline: RunView) -> bool:
+    return _asks_alike(run, baseline) and not ratio_mixed(run, baseline)
+
+
+def _asks_alike(run: RunView, baseline: RunView) -> bool:
+    return run.pair == baseline.pair and run.config.load == baseline.config.load
 
 
 def recommend(
@@ -331,9 +336,11 @@ def recommend(
     lossy = {run.id: verdicts.get(run.id) for run in ended if run.id != baseline.id and not is_lossless(run, baseline)}
     kept = {id for id, verdict in verdicts.items() if verdict and verdict.kind in _KEPT}
     exact = [run.id for run in ended if run.id in timed and run.decoding.drafter and is_lossless(run, baseline)]
+    undecided = {id: verdict for id, verdict in lossy.items() if verdict and verdict.kind == "undecided"}
     apart = [
         run for run in ended
-        if run.id not in timed and run.decoding.drafter and (run.id in kept or is_lossless(run, baseline))
+        if run.id not in timed and run.decoding.acceptance.kind != "autoregressive"
+        and (run.id in kept or run.id in undecided or is_lossless(run, baseline))
         and prompts.get(run.id) and shared(run, baseline, prompts)[0]
     ]  # fmt: skip
     fastest_exact = rank_by_time({id: timed[id] for id in exact}).first if exact else None
@@ -355,17 +362,18 @@ def recommend(
     if kept & lossy.keys():
         none = "" if any(run.id in lossy for run in apart) else f"No lossy setting {answer.reach} is faster."
         return Recommendation(_joined(none, fallback, still), best)
-    undecided = {id: verdict for id, verdict in lossy.items() if verdict and verdict.kind == "undecided"}
     promising = {
         id: verdict.prompts
         for id, verdict in undecided.items()
-        if points.get(id, -margin) > -margin and answer.is_faster(id, best)
+        if id in timed and points.get(id, -margin) > -margin and answer.is_faster(id, best)
     }
     if decidable := {id: prompts for id, prompts in promising.items() if prompts}:
         id = min(decidable, key=lambda one: (decidable[one], answer.runs[one].decoding.acceptance.baseline))
         more = count(max(1, decidable[id] - undecided[id].n), "more prompt")
         sentence = f"No lossy setting is {answer.reach} yet: about {more} would decide on {names[id]}."
         return Recommendation(_joined(sentence, fallback, still), best, id, decidable[id])
+    if any(run.id in lossy for run in apart):
+        return Recommendation(_joined(fallback, still), best)
     several = len(lossy) > 1
     if tried := [id for id in promising if answer.runs[id].trial]:
         why = f"the calibration has not decided on {names[tried[0]]}"
@@ -449,9 +457,10 @@ class _Answer(NamedTuple):
         """Return that times of these runs are not held against the baseline's."""
         named = self.names[ids[0]] if len(ids) == 1 else f"{len(ids)} settings"
         were, their = ("was", "its") if len(ids) == 1 else ("were", "their")
+        alike = all(_asks_alike(self.runs[id], self.baseline) for id in ids)
         return (
             f"{named} {were} measured under other conditions than {self.short(self.baseline.id)}, so {their} speed is "
-            "not compared: measure them in one experiment."
+            f"not compared{': measure them in one experiment' * alike}."
         )
 
     def lossless(self, best: str, *, alone: bool) -> str:

@@ -290,9 +290,11 @@ def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -
 
 
 def perform(
-    repository: Repository, settings: Settings, id: str, loader: PairLoader, json: bool, restart: str | None = None
-) -> None:
-    """Run the remaining work of a calibration and print its result. ``restart``: see :class:`RestartKnob`."""
+    repository: Repository, settings: Settings, id: str, loader: PairLoader, json: bool, restart: str | None = None,
+    reopened: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Run the remaining work of a calibration, with the ``reopened`` runs queued again, and print its result.
+    ``restart``: see :class:`RestartKnob`."""
     from fsd_core.calibration.running import calibrate as go_on
     from fsd_core.evaluation.runner import RunObserver
     from fsd_core.models import threads
@@ -301,6 +303,8 @@ def perform(
     assert isinstance(config, CalibrationConfig)
     again = "the same command" if restart else f"`python -m fsd_core resume {id}`"
     with run_actions.exclusive_writing(repository, settings.home, "experiment", id) as writing:
+        if reopened:
+            repository.reopen_runs(reopened, enqueue=False)
         with rounds_bar() as (begin_round, advance):
 
             def before_a_prompt(_: RunView) -> None:
@@ -437,10 +441,9 @@ def resume(id: common.Id, json: common.Json = False) -> None:
     work = find_work(repository, id)
     config = repository.experiment(work.id).config if work.is_experiment else None
     if isinstance(config, CalibrationConfig) and not work.owned_by_worker:
-        if remaining := [run.id for run in work.runs if run.has_more_to_do]:
-            repository.reopen_runs(remaining, enqueue=False)
+        remaining = [run.id for run in work.runs if run.has_more_to_do]
         loader = common.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
-        perform(repository, settings, work.id, loader, json)
+        perform(repository, settings, work.id, loader, json, reopened=remaining)
         return
     check_resumable(work)
     if work.owned_by_worker:

@@ -134,11 +134,18 @@ def has_database(settings: Settings) -> bool:
 
 
 def stop_abandoned(repository: Repository, home: Path) -> None:
-    """Mark what processes of this home left undone when they were killed as stopped. Each left its lock, which nobody
-    holds, for the process that continues."""
-    left = [path.stem for path in (home / "runs").glob("*.lock") if system.holder(path) is None]
-    for id in repository.under_way_without_job(left) if left else ():
-        repository.stop_runs(id)
+    """Mark what processes of this home left undone when they were killed as stopped, and remove the locks that they
+    left. What cannot be read or marked now is left to the next look."""
+    left = []
+    for path in (home / "runs").glob("*.lock"):
+        with suppress(OSError):
+            left += [path.stem] * (system.holder(path) is None)
+    with suppress(FsdError, OSError):  # such as a database that is away, or a process that has begun since
+        for id in repository.under_way_without_job(left) if left else ():
+            with exclusive_lock(home, "work", id) as run_lock:
+                repository.worker_lost(*LockMetadata(run_lock, pid=os.getpid()).inherited)
+                if repository.under_way_without_job([id]):
+                    repository.stop_runs(id)
 
 
 @contextmanager

@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fsd_core import system
-from fsd_core.errors import FsdError
 from fsd_core.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -155,8 +154,8 @@ class Supervisor:
     of runs."""
 
     def __init__(self, settings: Settings, upkeep: Callable[[], None] = lambda: None) -> None:
-        """Build the services. ``upkeep`` is called every :data:`TICK`. Raises ``InvalidSetting`` if the home is not
-        writable."""
+        """Build the services. ``upkeep``, which raises nothing, is called every :data:`TICK`. Raises ``InvalidSetting``
+        if the home is not writable."""
         settings.make_folders()
         # Pass on the effective settings from any source and the project's import path, but no secret.
         variables = {f"FSD_{name}".upper(): str(value) for name, value in settings.without_secrets.items()}
@@ -189,8 +188,7 @@ class Supervisor:
                     service.keep_alive()
                 except OSError as error:  # such as no free process or disk space: log and retry
                     logger.warning("%s cannot be started: %s", service.name, error)
-            with contextlib.suppress(FsdError):  # such as a database that is away: the next tick tries again
-                self._upkeep()
+            self._upkeep()
             self._stop.wait(TICK)
 
     def _due(self) -> list[Service]:

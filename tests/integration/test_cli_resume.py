@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsd_core import system
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import DatabaseUnavailable
 from fsd_core.evaluation import harness
 from fsd_core.settings import Settings
@@ -158,7 +159,24 @@ def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repos
         for asked in ids:
             assert f"Another process (4711) is working on the {what} {id}" in refused(call, asked)
         held.close()
+        (home / "runs" / f"{id}.lock").unlink()  # as a process that ends removes it
     assert {run.status for run in runs_of(home)} == {"queued"}
+
+
+@pytest.mark.usefixtures("without_mlflow")
+def test_a_calibration_at_work_keeps_its_runs_as_they_are(call: Call, home: Path, repository: Repository) -> None:
+    asked = CalibrationConfig(decodings=tuple(candidates({"acceptance": "ensemble", "draft_length": 5})), limit=400)
+    id = repository.create_experiment(asked, enqueue=False)
+    repository.extend_experiment(id, asked.round_runs([asked.target], 0, 8))
+    run = repository.experiment(id).runs[0].id
+    repository.fail_run(run, "It failed.")
+    (home / "runs").mkdir()
+    held = system.acquire(home / "runs" / f"{id}.lock")
+    assert held is not None
+    held.write_metadata(pid=4711)
+    assert f"Another process (4711) is working on the experiment {id}" in refused(call, id)
+    assert repository.run(run).status == "failed"
+    held.close()
 
 
 @pytest.mark.usefixtures("without_mlflow")

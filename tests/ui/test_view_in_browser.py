@@ -23,7 +23,7 @@ from fsd_core.middleware import RequireSignIn
 from fsd_core.roles import LOCAL
 from tests.tools.settled import go, meanwhile, settled
 from tests.tools.sizes import PATIENCE, some
-from tests.tools.worker_process import until
+from tests.tools.worker_process import ROOT, until
 
 pytestmark = pytest.mark.ui
 
@@ -454,3 +454,25 @@ def test_a_browser_keeps_no_secret(page: Page, small: Small) -> None:
     assert "hunter2" not in kept_by(page)
     release()
     settled(page)
+
+
+def say(page: Page, act: str, text: str, kind: str) -> None:
+    page.evaluate("(said) => window.fsdSaid.say(...said)", ["ann", act, notice(text), kind])
+
+
+def test_an_answer_stands_beside_no_line_of_another_kind_and_takes_the_place_of_the_last(page: Page) -> None:
+    lines = [
+        f"<p>{button('disable', 'person', 'ann', 'Disable')}</p>",
+        f"<p>{button('revoke', 'token', 'ann', 'Revoke')}</p>",
+    ]
+    page.set_content("".join(lines))
+    page.add_script_tag(content=(ROOT / "dashboard" / "ui" / "said.js").read_text(encoding="utf-8"))
+    person, token = page.locator("p:has(> button)").all()
+    say(page, "revoke", "The token is worth nothing.", "token")
+    expect(token).to_contain_text("The token is worth nothing.")
+    say(page, "revoke", "It was revoked before.", "token")
+    expect(token).to_contain_text("It was revoked before.")
+    expect(token).not_to_contain_text("The token is worth nothing.")
+    token.evaluate("(line) => line.remove()")
+    expect(page.locator(".fsd-said")).to_have_count(0)
+    expect(person).to_have_text("Disable")

@@ -360,6 +360,14 @@ def test_people_and_tokens_from_the_command_line(call: Any, monkeypatch: pytest.
     assert call("tokens", "list")[2] == "There are no tokens.\n"
 
 
+@pytest.mark.parametrize("odd", [f"{PASSWORD}\0", f"\udcff\udcfe{PASSWORD}"])
+def test_a_password_that_no_form_can_send_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
+    """Python reads bytes of a pipe that are not UTF-8 as halves of characters."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{odd}\n"))
+    status, _, told = call("users", "add", "Ann")
+    assert (status, told.startswith("error: The password holds")) == (2, True)
+
+
 def test_on_a_terminal_a_password_is_typed_twice_and_not_echoed(tmp_path: Path, repository: Repository) -> None:
     main, terminal = pty.openpty()
     command = [sys.executable, "-m", "fsd_core", "users", "add", "Ann"]
@@ -639,7 +647,8 @@ def test_the_pages_for_passwords(team: Repository, by: By, browser_of: Callable[
     as_program = browser_of().post("/password", data=told, headers={"Authorization": f"Bearer {token}"})
     assert (as_program.status_code, "for people who have signed in" in as_program.text) == (403, True)
 
-    assert here.post("/logout", data={"everywhere": "yes"}).headers["location"] == "/login"
+    left = here.post("/logout", data={"everywhere": "yes"}).headers
+    assert (left["location"], left["clear-site-data"]) == ("/login", '"cache"')  # what "Back" would show
     for browser in (here, there):
         secret = browser.cookies.get(Settings().session_cookie) or ""
         assert accounts.whose_cookie(team, secret) is None

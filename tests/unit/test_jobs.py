@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,7 +20,7 @@ from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import Malformed, Misconfigured, NotApplicable, UnknownName, WorkerRunning, WrongState
 from fsd_core.roles import LOCAL
 from fsd_core.storage.messages import ExperimentJob, ExperimentRunJob, PlaygroundJob
-from fsd_core.storage.opening import open_database
+from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import JobRow, WorkerRow
 from fsd_core.worker.run_actions import exclusive_writing, stop_abandoned
@@ -382,3 +385,80 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     assert perform(repository, home, LOCAL, "resume", "experiment", id) == "Alone continues at its next prompt."
     assert card()[0] == "queued"
     assert system.holder(home / "runs" / f"{id}.lock") is None
+
+
+def abandoned(repository: Repository, home: Path) -> str:
+    """An experiment as a command that was killed leaves it."""
+    id = repository.create_experiment(SweepConfig(name="Alone", decodings=(DecodingConfig(),)), enqueue=False)
+    repository.start_run(repository.experiment(id).runs[0].id, {})
+    (home / "runs").mkdir(exist_ok=True)
+    (home / "runs" / f"{id}.lock").touch()
+    return id
+
+
+def test_what_a_process_takes_while_another_looks_is_not_stopped(
+    repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id, look = abandoned(repository, home), repository.under_way_without_job
+    with ExitStack() as process:
+
+        def and_begun(owners: list[str]) -> list[str]:
+            found = look(owners)
+            process.enter_context(exclusive_writing(repository, home, "experiment", id))
+            return found
+
+        monkeypatch.setattr(repository, "under_way_without_job", and_begun)
+        stop_abandoned(repository, home)
+        assert repository.experiment(id).status == "running"
+
+
+def test_what_was_resumed_while_another_looks_stays_queued(
+    repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id, look = abandoned(repository, home), repository.under_way_without_job
+
+    def and_resumed(owners: list[str]) -> list[str]:
+        found = look(owners)
+        if found:
+            perform(repository, home, LOCAL, "resume", "experiment", id)
+        return found
+
+    monkeypatch.setattr(repository, "under_way_without_job", and_resumed)
+    stop_abandoned(repository, home)
+    assert "stopped" not in {run.status for run in repository.experiment(id).runs}
+
+
+def test_what_another_home_goes_on_with_is_stopped_once_at_most(repository: Repository, home: Path) -> None:
+    id = abandoned(repository, home)
+    (run,) = repository.experiment(id).runs
+    (home / "runs" / f"{id}.lock").write_text(json.dumps({"pid": 1, "prompts": {run.id: [2]}}))
+    stop_abandoned(repository, home)
+    (run,) = repository.experiment(id).runs
+    assert (run.status, run.losses) == ("stopped", {2: 1})
+    other = home / "other"
+    other.mkdir()
+    with exclusive_writing(repository, other, "experiment", id):
+        repository.start_run(run.id, {})
+        stop_abandoned(repository, home)
+        assert repository.experiment(id).status == "running"
+
+
+def test_a_lock_that_cannot_be_read_keeps_no_other_from_being_stopped(repository: Repository, home: Path) -> None:
+    id = abandoned(repository, home)
+    (home / "runs" / "0.lock").symlink_to("0.lock")
+    stop_abandoned(repository, home)
+    assert repository.experiment(id).status == "stopped"
+
+
+def test_a_database_that_another_process_holds_is_read_all_the_same(home: Path) -> None:
+    url = f"sqlite:///{home / 'held.db'}"
+    upgrade(url)
+    with closing(open_database(url, busy_timeout=0.1)) as database:
+        repository = Repository(database)
+        id = abandoned(repository, home)
+        with closing(sqlite3.connect(home / "held.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            stop_abandoned(repository, home)
+            assert repository.experiment(id).status == "running"
+        stop_abandoned(repository, home)
+        assert repository.experiment(id).status == "stopped"

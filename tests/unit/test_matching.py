@@ -91,6 +91,16 @@ def test_the_target_has_no_interval_against_itself_and_a_draft_alone_no_passes()
     assert timed["Draft alone"] is not None
 
 
+def test_no_rule_is_called_fastest_by_times_of_other_conditions():
+    here, elsewhere = {"threads": 1}, {"threads": 4}
+    runs = [replace(one, provenance=elsewhere if one in LENIENT else here) for one in RUNS]
+    found = matched(runs, runs[0], "seconds")
+    assert [line.name for line in found.compared] == ["FSD reducible · js · γ 5"]
+    assert found.notes == ["2 runs left out: measured under other conditions than the baseline."]
+    passes = matched(runs, runs[0])  # which every machine counts alike
+    assert ("Lenience · γ 5" in [line.name for line in passes.compared], passes.notes) == (True, [])
+
+
 def test_at_one_cost_the_rule_that_loses_least_is_named_and_ties_are_not_ranked():
     rows = matched().at_ratio(1.4)
     assert [(row.family, row.rank) for row in rows] == [("FSD reducible · js · γ 5", LEADS), ("Lenience · γ 5", BEHIND)]

@@ -135,6 +135,30 @@ def test_what_was_measured_under_other_conditions_is_not_called_slower(repositor
         "compared: measure them in one experiment."
     )
     assert "No lossy setting" not in told(one)
+    undecided = compared(repository, runs | {STRICT: (3, 1.0)}, 6.0, elsewhere=[STRICT])
+    assert undecided.recommendation is not None
+    assert undecided.recommendation.undecided_id is None
+    assert told(undecided) == told(one)
+    slower = compared(repository, {TARGET: (0, 4.0), SD: (0, 5.0), STRICT: (3, 1.0)}, 6.0, elsewhere=[STRICT])
+    assert told(slower).startswith("Which setting is the fastest cannot be told. FSD reducible")
+
+
+def test_no_reason_is_given_for_a_slowness_that_was_not_measured(repository: Repository):
+    comparison = compared(repository, {TARGET: (0, 1.0), SD: (0, 2.0), LONGER: (0, 2.0)}, elsewhere=[SD])
+    assert [row.run.decoding for row in comparison.rows if row.slowdown] == [LONGER]
+
+
+def test_settings_under_another_load_are_neither_slower_nor_to_be_measured_in_one_experiment(repository: Repository):
+    sweep = SweepConfig(name="Loads", limit=PROMPTS, seeds=(0,), decodings=(TARGET, SD), batches=(1, 4))
+    views = repository.experiment(repository.create_experiment(sweep, enqueue=False)).runs
+    for run in views:
+        repository.start_run(run.id, PROVENANCE)
+        _measure(repository, run, 0, 4.0 if run.decoding == TARGET else 5.0, PROMPTS, "wrong", None)
+    comparison = compare(repository, [run.id for run in views], None, 2.0)
+    assert told(comparison).endswith(
+        "4 at once was measured under other conditions than the target, so its speed is not compared."
+    )
+    assert [row.run.config.batch for row in comparison.rows if row.slowdown] == [1]
 
 
 @pytest.mark.parametrize("all_slower", [True, False])

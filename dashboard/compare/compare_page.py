@@ -162,7 +162,7 @@ REFRESH_SECONDS = 5.0
 
 _KEPT_SECONDS = 5.0
 """for which a comparison serves the answers that a page asks for one after the other"""
-_MOST_BEFOREHAND = 10_000
+_MOST_BEFOREHAND = 3_000
 """prompts of all runs: the page's HTML waits for no larger comparison"""
 
 _SHOW_ADDRESS = script("compare/show_address.js")

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -63,17 +64,22 @@ def keyed(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Return Wilson's score interval of a proportion (Wilson 1927), with a correction for continuity.
+    """Return Wilson's score interval of a proportion (Wilson 1927), with a correction for continuity: method 4 of
+    Newcombe (1998), as scipy's ``wilsoncc``, which takes a second to import.
 
     Without the correction it covers only 83 % at some shares of few prompts. Raises ``ValueError`` for impossible
     counts, such as an ``n`` of 0.
     """
-    from scipy.stats import binomtest  # takes a second to import, and most callers need none
-
     if not 0 <= successes <= n or n == 0:
         raise ValueError(f"Expected 0 <= successes <= n and n > 0, got {successes} of {n}.")
-    result = binomtest(successes, n).proportion_ci(confidence, method="wilsoncc")
-    return Interval(float(result.low), float(result.high))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+
+    def low(successes: int) -> float:
+        share = successes / n
+        root = math.sqrt(z**2 - 2 - 1 / n + 4 * share * (n - successes + 1)) if successes else 0.0
+        return (2 * successes + z**2 - 1 - z * root) / (2 * (n + z**2)) if successes else 0.0
+
+    return Interval(low(successes), 1 - low(n - successes))
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:

@@ -34,6 +34,7 @@ settings = Settings(home=sys.argv[1], mlflow_ui=False)
 app.upgrade(settings.resolved_database_url)
 build_app(app.Repository(app.open_database(settings.resolved_database_url)), settings)
 app.Supervisor(settings)
+assert "scipy.stats" not in sys.modules, "it takes a second to import"
 assert b"FSD_HOME" in reference_routes().routes[0].endpoint(Request({"type": "http", "headers": []})).body
 print("STUBS", sys.modules["gradio.component_meta"].create_or_modify_pyi.__module__)
 print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "transformers", "mlflow"}))

@@ -54,6 +54,14 @@ def test_the_correction_widens_wilsons_interval(successes: int, n: int, confiden
     assert expected.high <= high <= min(1, expected.high + 1 / n)
 
 
+def test_wilson_is_scipys_with_the_correction() -> None:
+    for n in (*range(1, 41), 600, 14_042):
+        for successes in {0, 1, 2, n // 3, n // 2, n - 1, n} & {*range(n + 1)}:
+            for confidence in (0.5, 0.95, 0.999):
+                expected = binomtest(successes, n).proportion_ci(confidence, method="wilsoncc")
+                assert wilson(successes, n, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
 def test_wilson_contains_the_rate_even_at_the_ends() -> None:
     for n in range(1, 60):
         for successes in (0, n):

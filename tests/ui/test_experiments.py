@@ -437,7 +437,7 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
         "about 16 more fresh ones make a finalist sure, in 1 min of decoding."
     )
     shown.get_by_role("button", name="Continue for 1 min").click()
-    expect(page.locator(".fsd-notice", has_text="Replayed continues for 1 min.")).to_be_visible()
+    expect(shown.locator(".fsd-notice", has_text="Replayed continues for 1 min.")).to_be_visible()
     expect(shown).to_contain_text("1.01 min of decoding")
     expect(shown.get_by_role("button", name="Continue for")).to_have_count(0)
     job = claimed(repository, id)
@@ -451,7 +451,7 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
 
     # The machine was busy: one click times the finalists once more.
     shown.get_by_role("button", name="Time the finalists again").click()
-    expect(page.locator(".fsd-notice", has_text="The finalists of Replayed are timed again on")).to_be_visible()
+    expect(shown.locator(".fsd-notice", has_text="The finalists of Replayed are timed again on")).to_be_visible()
     job = claimed(repository, id)
     for run in repository.experiment(id).runs:
         if not run.ended:

@@ -236,6 +236,7 @@ def choose(page: Page, label: str, option: str | int) -> None:
 
 def unfold_settings(page: Page) -> None:
     """Opens the lines of the settings, and what is rarely changed of them."""
+    expect(page.locator(".setting-head details").first).to_be_visible()
     for lines in (".setting-head details", ".rare details"):
         for line in page.locator(lines).all():
             if line.is_visible() and line.get_attribute("open") is None:

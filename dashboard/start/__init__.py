@@ -105,8 +105,7 @@ def own_answer(repository: Repository, experiments: Iterable[ExperimentView]) ->
             headline(config, outcome),
             _figures(it, outcome.target) if it.sure else [],
             f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}{own}; "
-            f"{pair_title(config.pair)}. "
-            "Ranges are of 95 %.",
+            f"{pair_title(config.pair)}. Ranges are of 95 %.",
             calibration_picture(config, outcome),
             [
                 (f"playground?setting={setting}", "Try it on a prompt"),

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import quote
@@ -62,10 +63,8 @@ class Polled(Generic[_T]):
         if len(repr(arguments)) > _LONGEST:
             return self._query(*arguments)
         with self._computing[hash(arguments) % len(self._computing)]:
-            with self._lock:
-                kept = self._answers.get(arguments, self)
-            if not isinstance(kept, Polled):
-                return kept
+            with self._lock, suppress(KeyError):
+                return self._answers[arguments]
             answer = self._query(*arguments)
             with self._lock:
                 self._answers[arguments] = answer
